@@ -1,0 +1,1 @@
+"""Freehold: own your LLM inference."""

@@ -1,0 +1,189 @@
+"""The contract between the runner and a device.
+
+A step is a batch of rows, one row a request. `submit` starts a step and returns at once; `collect` waits for it. A step
+may be submitted while the one before it still runs: a row's first input can be "what row r of step N sampled", and the
+backend fills it in. Steps run in the order of submission.
+
+A backend never decides anything: which tokens, which blocks, which order is all in the rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+StepId = NewType("StepId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class FedBy:
+    """An input that is not known yet: the last id that row `row` of step `step_id` sampled."""
+
+    step_id: StepId
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampling:
+    """Sampling of one row; meanings as in `freehold.protocol.Sampling`. Penalties and masks join here later."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    choice: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request's share of a step.
+
+    The inputs are ``[what fed_by sampled] + token_ids``, at absolute positions ``start_pos, start_pos + 1, …``. Their
+    keys and values are written to the row's blocks, then each input attends to positions up to its own.
+
+    Attributes:
+        block_ids: int32, the request's block table; block i holds positions ``i * block_size`` onwards. Covers at least
+            every input's position.
+        num_sampled: 0 for a chunk in the middle of a prompt; 1 samples after the last input; k + 1 verifies the last k
+            inputs as drafts: ids are sampled after each of the last k + 1 inputs and the result holds them up to and
+            including the first that differs from the draft (1 to k + 1 ids).
+        sampling: None if and only if `num_sampled` is 0. The noise for an id uses the absolute position that the
+            sampled id takes, that is its input's position + 1.
+        want_digests: report a 64-bit digest of the float32 logits behind each sampled id.
+        want_logits: report the float32 logits after *every* input (teacher forcing; `num_sampled` may be 0).
+        deferred: the forward pass runs, but sampling waits for `Backend.sample` to bring this row's mask.
+    """
+
+    start_pos: int
+    token_ids: Sequence[int]
+    block_ids: NDArray[np.int32]
+    num_sampled: int
+    sampling: RowSampling | None = None
+    fed_by: FedBy | None = None
+    want_digests: bool = False
+    want_logits: bool = False
+    deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One batch. Ids grow by one from step to step."""
+
+    step_id: StepId
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """What a row produced.
+
+    Attributes:
+        token_ids: 0 ids if nothing was to be sampled, else 1 to k + 1.
+        digests: one for each id if asked for.
+        logits: float32 (inputs, vocabulary) if asked for.
+        finite: False if a logit was NaN or infinite: the row's ids mean nothing and its request must fail alone.
+    """
+
+    token_ids: Sequence[int]
+    digests: Sequence[int] = ()
+    logits: NDArray[np.float32] | None = None
+    finite: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Results in the order of the step's rows, and the seconds that the device was busy with it."""
+
+    step_id: StepId
+    rows: Sequence[RowResult]
+    run_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NumericFormat:
+    """What, besides the request and the model, fixes every bit of the output (law 1).
+
+    Attributes:
+        weights: native formats in use, such as ``q4g32m+q8g32``.
+        activations: ``f32``, ``bf16`` or ``int8``.
+        kv: ``bf16`` or ``f32``.
+        isa: ``avx512``, ``avx2``, ``generic``, ``numpy``…
+    """
+
+    weights: str
+    activations: str
+    kv: str
+    isa: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """Sizes that are fixed at start-up.
+
+    Attributes:
+        num_blocks: KV blocks to reserve (untouched blocks cost no memory).
+        block_size: tokens in a block, a multiple of 16.
+        kv_dtype: ``bf16`` or ``f32``.
+        activations: ``float`` or ``int8``.
+        max_rows, max_tokens: rows and input tokens of the largest step.
+        isa: highest instruction set to use; None means what the processor has.
+    """
+
+    num_blocks: int
+    block_size: int
+    max_rows: int
+    max_tokens: int
+    kv_dtype: str = "bf16"
+    activations: str = "float"
+    num_threads: int = 1
+    isa: str | None = None
+
+
+class Backend(Protocol):
+    """A device that holds one model's weights and its KV blocks. Made by `freehold.backends.open_backend`."""
+
+    @property
+    def numeric_format(self) -> NumericFormat: ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that the packed weights occupy."""
+        ...
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of activations and logits reserved at start-up."""
+        ...
+
+    def submit(self, step: Step) -> None:
+        """Start a step. Raises nothing for a well-formed step; failures surface in `collect`."""
+        ...
+
+    def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
+        """Finish the deferred rows of a submitted step: row index → bitmask, uint32 (ceil(vocabulary / 32),), bit t of
+        the whole set if token t is allowed. Must name exactly the deferred rows. A step with a deferred row can be
+        collected only afterwards."""
+        ...
+
+    def collect(self, step_id: StepId) -> StepResult:
+        """Wait for a step and return its results. Each step is collected once, in order."""
+        ...
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy KV blocks, (source, destination) pairs, after all submitted steps."""
+        ...
+
+    def read_block(self, block_id: int) -> bytes:
+        """One block's keys and values over all layers, in the backend's own order."""
+        ...
+
+    def write_block(self, block_id: int, data: bytes) -> None:
+        """Restore what `read_block` returned."""
+        ...
+
+    def close(self) -> None:
+        """Wait for submitted steps, stop threads, free memory. Idempotent."""
+        ...

@@ -1,0 +1,54 @@
+"""Frozen configuration. `resolve.py` makes it once from flags, environment, file and hardware; nothing changes it later."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+BackendName = Literal["cpu", "reference", "scripted"]
+IsaName = Literal["avx512", "avx2", "generic"]
+ActivationName = Literal["float", "int8"]
+KVDtypeName = Literal["bf16", "f32"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one engine.
+
+    Attributes:
+        model_path: a GGUF file, or a directory with ``config.json`` and safetensors.
+        isa: highest instruction set the CPU backend may use; None means what the processor has.
+        activations: numeric format of activations in quantized linear layers.
+        kv_cache_bytes: bytes of KV cache.
+        max_model_len: prompt plus output tokens of one request; None means what the model was trained for.
+        max_num_seqs: requests that run in one step.
+        max_num_batched_tokens: tokens computed in one step (the chunked-prefill budget).
+        block_size: tokens in a KV block, a multiple of 16.
+    """
+
+    model_path: Path
+    backend: BackendName = "cpu"
+    isa: IsaName | None = None
+    activations: ActivationName = "float"
+    num_threads: int = 1
+    kv_cache_bytes: int = 256 << 20
+    kv_cache_dtype: KVDtypeName = "bf16"
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    block_size: int = 32
+
+
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the HTTP server.
+
+    Attributes:
+        shutdown_timeout_s: how long running requests may finish after the first SIGTERM or Ctrl-C.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    served_model_name: str = "smollm2"
+    shutdown_timeout_s: float = 30.0
+    max_body_bytes: int = 4 << 20
+    max_num_queued_reqs: int = 1024
+    log_level: Literal["debug", "info", "warning", "error"] = "info"

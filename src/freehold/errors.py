@@ -1,0 +1,55 @@
+"""Every error that Freehold raises on purpose.
+
+A message says what was wrong, with which value, and what to do. `UserError` ends a command with exit code 2 and one
+sentence; `RequestError` becomes an HTTP 400 that names the field.
+"""
+
+
+class FreeholdError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UserError(FreeholdError):
+    """Something the person at the keyboard can put right: shown as one sentence, exit code 2."""
+
+
+class ConfigError(UserError):
+    """A flag, environment variable or configuration key is unknown or has an unusable value."""
+
+
+class ModelNotFoundError(UserError):
+    """No model under that name, path or repository."""
+
+
+class ModelFileError(UserError):
+    """A model file is truncated, malformed or hostile. The message names the file and the key or tensor."""
+
+
+class UnsupportedModelError(UserError):
+    """A well-formed model that Freehold doesn't run. The message names the key and the value."""
+
+
+class ResourceError(UserError):
+    """Memory, disk, port or another resource of the machine doesn't suffice. The message names the setting."""
+
+
+class RequestError(FreeholdError):
+    """A request is wrong.
+
+    Attributes:
+        param: the request's field, as the client spelled it.
+        code: a short machine-readable reason, such as ``context_length_exceeded``.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class EngineError(FreeholdError):
+    """The engine failed or is shutting down. `code` is machine-readable, such as ``engine_stopped``."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code

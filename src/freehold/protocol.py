@@ -1,0 +1,116 @@
+"""Messages between the server (or `LLM`) and the engine: integers only, no text.
+
+Data flows one way as `Generate` and `Abort`; back come `Tokens` and exactly one `Finish` for each accepted request.
+"""
+
+from typing import Literal, NewType
+
+import msgspec
+
+RequestId = NewType("RequestId", str)
+
+FinishReason = Literal["stop", "length", "cancelled", "failed"]
+"""Terminal states: finished (``stop`` or ``length``), cancelled, failed."""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engine picks tokens. Values are validated where the request enters (`freehold.text.params`).
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_k: 0 is off.
+        top_p: 1.0 is off; 0.0 keeps the best token alone.
+        min_p: 0.0 is off; drops tokens less likely than ``min_p`` times the likeliest.
+        seed: fixes the noise together with ``choice``, the absolute position and the token id. 0 to 2**64 - 1.
+        choice: index of this answer among the ``n`` answers of a request.
+        max_tokens: ids to produce at most, at least 1.
+        stop_ids: ids that end the answer; the id that ended it is reported, and is not part of the text.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    choice: int = 0
+    max_tokens: int = 16
+    stop_ids: frozenset[int] = frozenset()
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ask the engine to continue `prompt_ids`.
+
+    Attributes:
+        digests: also report a digest of the logits behind each id (see DESIGN law 1).
+    """
+
+    request_id: RequestId
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    digests: bool = False
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """End a request early. Unknown or finished ids are ignored."""
+
+    request_id: RequestId
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Newly sampled ids of one request, oldest first; one or more.
+
+    Attributes:
+        digests: one for each id if the request asked for digests, else empty.
+    """
+
+    request_id: RequestId
+    token_ids: tuple[int, ...]
+    digests: tuple[int, ...] = ()
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The one terminal event of a request.
+
+    Attributes:
+        reason: ``stop`` (a stop id came), ``length`` (max_tokens or the context ended), ``cancelled``, ``failed``.
+        stop_id: the id that ended the answer if `reason` is ``stop``. It was also reported in `Tokens`.
+        num_output_tokens: ids sampled, the stop id included.
+        code: machine-readable cause if `reason` is ``failed``, such as ``numeric_error``.
+        message: a sentence for people if `reason` is ``failed``.
+    """
+
+    request_id: RequestId
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_output_tokens: int
+    stop_id: int | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+Event = Tokens | Finish
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine tells once, after start-up.
+
+    Attributes:
+        fingerprint: model hash, numeric format, ISA level and version: equal fingerprints promise equal tokens.
+        weight_bytes, kv_bytes, scratch_bytes: memory reserved at start-up, in bytes.
+        kv_tokens: tokens that fit in the KV cache.
+        load_s: seconds from start to ready.
+    """
+
+    model_family: str
+    vocab_size: int
+    max_model_len: int
+    max_num_seqs: int
+    block_size: int
+    num_blocks: int
+    kv_tokens: int
+    weight_bytes: int
+    kv_bytes: int
+    scratch_bytes: int
+    backend: str
+    fingerprint: str
+    load_s: float
