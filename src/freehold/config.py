@@ -1,4 +1,4 @@
-"""Frozen configuration. `resolve.py` makes it once from flags, environment, file and hardware; nothing changes it later."""
+"""Frozen configuration. `resolve.py` makes it once from flags, environment, file and hardware; it never changes later."""
 
 from pathlib import Path
 from typing import Literal

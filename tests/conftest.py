@@ -1,0 +1,30 @@
+"""What several parts' tests share: the real model, free ports."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from freehold.errors import ModelNotFoundError
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The default model's GGUF, fetched once into the model store if it isn't there."""
+    from freehold import resolve
+    from freehold.files import store
+
+    home = resolve.home_directory()
+    try:
+        return store.locate("smollm2", home)
+    except ModelNotFoundError:
+        return store.pull("smollm2", home, lambda _progress: None)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of the loopback interface that nothing listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
