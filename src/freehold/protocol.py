@@ -1,6 +1,6 @@
 """Messages between the server (or `LLM`) and the engine: integers only, no text.
 
-Data flows one way as `Generate` and `Abort`; back come `Tokens` and exactly one `Finish` for each accepted request.
+Data flows one way as `Generate`, `Abort` and `Drain`; back come `Tokens` and exactly one `Finish` for each accepted request.
 """
 
 from typing import Literal, NewType
@@ -54,6 +54,13 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     """End a request early. Unknown or finished ids are ignored."""
 
     request_id: RequestId
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """The last message: finish what was accepted, cancel what is left after `deadline_s` seconds, and end. A second one
+    with a shorter deadline overrules the first."""
+
+    deadline_s: float
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -14,7 +14,16 @@ from typing import NewType, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from freehold.errors import FreeholdError
+
 StepId = NewType("StepId", int)
+
+
+class StepError(FreeholdError):
+    """One step failed and the backend is intact: other steps may be collected and submitted as before.
+
+    What the step's rows wrote is undefined. Rows of later steps that were fed by it still run; their ids mean nothing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +36,12 @@ class FedBy:
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """Sampling of one row; meanings as in `freehold.protocol.Sampling`. Penalties and masks join here later."""
+    """Sampling of one row; meanings as in `freehold.protocol.Sampling`. Penalties and masks join here later.
+
+    Attributes:
+        num_prompt_tokens: positions below this hold the prompt, later ones what was sampled. The noise doesn't depend
+            on it.
+    """
 
     temperature: float
     top_k: int
@@ -35,6 +49,7 @@ class RowSampling:
     min_p: float
     seed: int
     choice: int
+    num_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +184,11 @@ class Backend(Protocol):
         ...
 
     def collect(self, step_id: StepId) -> StepResult:
-        """Wait for a step and return its results. Each step is collected once, in order."""
+        """Wait for a step and return its results. Each step is collected once, in order.
+
+        Raises:
+            StepError: this step alone failed. After any other exception the backend can only be closed.
+        """
         ...
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
