@@ -1,0 +1,46 @@
+"""How many bytes a model takes, before anything is loaded."""
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Literal
+
+from freehold.arch.load import Weights
+from freehold.arch.rules import global_shapes, layer_shapes
+from freehold.arch.spec import ModelSpec, Slot
+from freehold.files.tensors import DType
+
+KV_ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "f32": 4}
+
+
+def num_parameters(spec: ModelSpec) -> int:
+    """Elements of all tensors; a tied head counts once."""
+    return sum(prod(shape) for _, _, shape in _all_shapes(spec))
+
+
+def _all_shapes(spec: ModelSpec) -> Iterator[tuple[Slot, int | None, tuple[int, ...]]]:
+    for slot, shape in global_shapes(spec).items():
+        yield slot, None, shape
+    for index, layer in enumerate(spec.layers):
+        for slot, shape in layer_shapes(layer, spec.hidden_size).items():
+            yield slot, index, shape
+
+
+def tensor_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    """Bytes of one tensor in a storage type."""
+    return prod(shape) // dtype.block_elements * dtype.block_bytes
+
+
+def weight_bytes(spec: ModelSpec, weights: Weights) -> int:
+    """Bytes of all weights in the file's own storage types."""
+    return sum(tensor_bytes(weights.dtype(slot, layer), shape) for slot, layer, shape in _all_shapes(spec))
+
+
+def kv_token_bytes(spec: ModelSpec, kv_dtype: Literal["bf16", "f32"]) -> int:
+    """Bytes of one token's keys and values over all layers."""
+    elements = sum(2 * layer.attention.num_kv_heads * layer.attention.head_dim for layer in spec.layers)
+    return elements * KV_ELEMENT_BYTES[kv_dtype]
+
+
+def kv_block_bytes(spec: ModelSpec, block_size: int, kv_dtype: Literal["bf16", "f32"]) -> int:
+    """Bytes of one KV block of `block_size` tokens over all layers."""
+    return block_size * kv_token_bytes(spec, kv_dtype)
