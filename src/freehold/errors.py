@@ -29,6 +29,10 @@ class UnsupportedModelError(UserError):
     """A well-formed model that Freehold doesn't run. The message names the key and the value."""
 
 
+class DownloadError(UserError):
+    """A model can't be fetched: network, index or hub refuse, or what came isn't what was pinned."""
+
+
 class ResourceError(UserError):
     """Memory, disk, port or another resource of the machine doesn't suffice. The message names the setting."""
 
