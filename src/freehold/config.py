@@ -1,4 +1,4 @@
-"""Frozen configuration. `resolve.py` makes it once from flags, environment, file and hardware; it never changes later."""
+"""Frozen configuration. `resolve.py` makes it once from flags, environment, file and hardware."""
 
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_seqs: requests that run in one step.
         max_num_batched_tokens: tokens computed in one step (the chunked-prefill budget).
         block_size: tokens in a KV block, a multiple of 16.
+        cache_dir: where hashes of model files are remembered between starts; None means nowhere.
         memory_limit_bytes: weights, KV cache and scratch together must fit in this; None means that nobody knows the
             machine's memory and nothing is checked.
         stall_timeout_s: a busy engine that finishes no step for this long reports itself as not healthy.
@@ -39,6 +40,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     block_size: int = 32
+    cache_dir: Path | None = None
     memory_limit_bytes: int | None = None
     stall_timeout_s: float = 60.0
 

@@ -1,6 +1,7 @@
 """Messages between the server (or `LLM`) and the engine: integers only, no text.
 
-Data flows one way as `Generate`, `Abort` and `Drain`; back come `Tokens` and exactly one `Finish` for each accepted request.
+Data flows one way as `Generate`, `Abort` and `Drain`; back come `Tokens` and exactly one `Finish` for each accepted
+request.
 """
 
 from typing import Literal, NewType

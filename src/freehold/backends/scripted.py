@@ -1,0 +1,348 @@
+"""A backend without weights that answers by script, asynchronously, and referees the scheduler.
+
+It keeps token ids where others keep keys and values, and works out every row's context from its blocks alone. So a
+wrong token, position or block changes what it sees, and it raises `ContractError` instead of answering.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from freehold.arch.spec import ModelSpec
+from freehold.backends.base import (
+    BackendOptions,
+    NumericFormat,
+    Row,
+    RowResult,
+    Step,
+    StepError,
+    StepId,
+    StepResult,
+)
+from freehold.backends.script import Break, Effect, FailStep, Gate, NotFinite, Pause, Scripts
+
+MASK_64 = (1 << 64) - 1
+CHAIN_START = 1
+CHAIN_FACTOR = 0x9E3779B97F4A7C15
+KEPT_STEPS = 4  # steps whose sampled ids can still feed later rows
+
+
+class ContractError(AssertionError):
+    """A step broke the rules of `freehold.backends.base`: a fault in the scheduler or the runner."""
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise ContractError(message)
+
+
+def _extend_chain(chain: int, token_id: int) -> int:
+    """A fingerprint of all ids up to and including this one."""
+    return (chain * CHAIN_FACTOR + token_id + 1) & MASK_64
+
+
+class TokenCells:
+    """What was written where: per cell a token id, the chain of all ids before it and the chain including it.
+
+    A context is whole if and only if each of its cells begins with the chain that the one before ends with.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.token_ids = np.zeros(num_blocks * block_size, np.int32)
+        self.before = np.zeros(num_blocks * block_size, np.uint64)
+        self.after = np.zeros(num_blocks * block_size, np.uint64)
+
+    def cells(self, block_ids: NDArray[np.int32], end_pos: int) -> NDArray[np.int64]:
+        """Cell numbers of positions 0 to `end_pos` - 1."""
+        positions = np.arange(end_pos)
+        cells: NDArray[np.int64] = block_ids[positions // self.block_size] * np.int64(self.block_size)
+        return cells + positions % self.block_size
+
+    def check(self, cells: NDArray[np.int64]) -> None:
+        """Every position was written, by a row that had exactly the positions before it as its context."""
+        if cells.size:
+            expected = np.concatenate((np.array([CHAIN_START], np.uint64), self.after[cells[:-1]]))
+            wrong = np.flatnonzero(self.before[cells] != expected)
+            _expect(wrong.size == 0, f"position {wrong[:1]} was not computed in this context, or overwritten")
+
+    def write(self, cells: NDArray[np.int64], start_pos: int, token_ids: Sequence[int]) -> list[int]:
+        """Write inputs from `start_pos` on. Returns the chain after each."""
+        chain = int(self.after[cells[start_pos - 1]]) if start_pos else CHAIN_START
+        chains = [chain]
+        for token_id in token_ids:
+            chain = _extend_chain(chain, token_id)
+            chains.append(chain)
+        written = cells[start_pos:]
+        self.token_ids[written] = token_ids
+        self.before[written] = np.array(chains[:-1], np.uint64)
+        self.after[written] = np.array(chains[1:], np.uint64)
+        return chains[1:]
+
+
+class ScriptedModel:
+    """Runs steps one after the other, in the caller's thread and in no time. `ScriptedBackend` adds the rest."""
+
+    def __init__(self, vocab_size: int, options: BackendOptions, scripts: Scripts) -> None:
+        self.cells = TokenCells(options.num_blocks, options.block_size)
+        self._vocab_size = vocab_size
+        self._scripts = scripts
+        self._sampled: dict[StepId, list[int | None]] = {}
+        self._was_masked = False
+
+    def run(self, step: Step, masks: Mapping[int, NDArray[np.uint32]]) -> tuple[StepResult, list[Effect]]:
+        """Run a step. Returns its result, and what the scripts want to happen meanwhile.
+
+        Raises:
+            ContractError: a row doesn't fit what was computed before.
+        """
+        effects: list[Effect] = []
+        results = [self._run_row(row, masks.get(i), effects) for i, row in enumerate(step.rows)]
+        self._sampled[step.step_id] = [result.token_ids[-1] if result.token_ids else None for result in results]
+        self._sampled.pop(StepId(step.step_id - KEPT_STEPS), None)
+        return StepResult(step.step_id, results, run_s=0.0), effects
+
+    def _run_row(self, row: Row, mask: NDArray[np.uint32] | None, effects: list[Effect]) -> RowResult:
+        inputs = [*self._fed(row), *row.token_ids]
+        end_pos = row.start_pos + len(inputs)
+        cells = self.cells.cells(row.block_ids, end_pos)
+        self.cells.check(cells[: row.start_pos])
+        chains = self.cells.write(cells, row.start_pos, inputs)
+        logits = self._logits(inputs) if row.want_logits else None
+        if row.sampling is None:
+            return RowResult((), logits=logits)
+
+        context: list[int] = self.cells.token_ids[cells].tolist()
+        num_prompt = row.sampling.num_prompt_tokens
+        answer = self._scripts.answer(tuple(context[:num_prompt]))
+        first = end_pos - row.num_sampled + 1  # position that the first sampled id takes
+        given = context[num_prompt:first]
+        wanted = [answer.id_at(i) for i in range(len(given))]
+        _expect(given == wanted or self._was_masked, f"the row's context goes on with {given}, sampled was {wanted}")
+
+        token_ids: list[int] = []
+        is_finite = True
+        for pos in range(first, end_pos + 1):
+            here = answer.effects.get(pos - num_prompt, [])
+            is_finite = is_finite and not any(isinstance(effect, NotFinite) for effect in here)
+            effects.extend(here)
+            token_ids.append(self._masked(answer.id_at(pos - num_prompt), mask))
+            if pos < end_pos and context[pos] != token_ids[-1]:
+                break
+        digests = [_extend_chain(chains[first - 1 + i - row.start_pos], t) for i, t in enumerate(token_ids)]
+        return RowResult(token_ids, digests if row.want_digests else (), logits, is_finite)
+
+    def _fed(self, row: Row) -> list[int]:
+        if row.fed_by is None:
+            return []
+        _expect(row.fed_by.step_id in self._sampled, f"step {row.fed_by.step_id} did not run, or too long ago")
+        token_id = self._sampled[row.fed_by.step_id][row.fed_by.row]
+        if token_id is None:
+            raise ContractError(f"row {row.fed_by.row} of step {row.fed_by.step_id} sampled nothing")
+        return [token_id]
+
+    def _masked(self, token_id: int, mask: NDArray[np.uint32] | None) -> int:
+        """The id itself if the mask allows it, else the lowest that it allows."""
+        if mask is None:
+            return token_id
+        self._was_masked = True
+        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        return token_id if allowed[token_id] else int(np.argmax(allowed))
+
+    def _logits(self, inputs: Sequence[int]) -> NDArray[np.float32]:
+        """1 at the id that follows in the row, at id 0 after the last; 0 elsewhere."""
+        logits = np.zeros((len(inputs), self._vocab_size), np.float32)
+        logits[np.arange(len(inputs)), [*inputs[1:], 0]] = 1
+        return logits
+
+
+class ScriptedBackend:
+    """`freehold.backends.base.Backend` over a `ScriptedModel` and a worker thread."""
+
+    def __init__(self, vocab_size: int, options: BackendOptions, scripts: Scripts | None = None) -> None:
+        self._model = ScriptedModel(vocab_size, options, scripts or Scripts())
+        self._referee = StepReferee(vocab_size, options)
+        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._done: dict[StepId, StepResult | Exception] = {}
+        self._masks: dict[StepId, Mapping[int, NDArray[np.uint32]]] = {}
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._worker = threading.Thread(target=self._work, name="scripted-backend", daemon=True)
+        self._worker.start()
+
+    @property
+    def numeric_format(self) -> NumericFormat:
+        """Ids only, so nothing is rounded."""
+        return NumericFormat(weights="script", activations="script", kv="ids", isa="python")
+
+    @property
+    def weight_bytes(self) -> int:
+        """A script weighs nothing."""
+        return 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Nothing is reserved."""
+        return 0
+
+    def submit(self, step: Step) -> None:
+        """Queue a step. Raises `ContractError` if it is malformed in itself or against the steps in flight."""
+        self._referee.submitted(step)
+        self._steps.put(step)
+
+    def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
+        """Bring the masks of a step's deferred rows."""
+        with self._changed:
+            self._masks[step_id] = masks
+            self._changed.notify_all()
+
+    def collect(self, step_id: StepId) -> StepResult:
+        """Wait for a step. Raises what its script wants it to, or `ContractError`."""
+        self._referee.collected(step_id)
+        with self._changed:
+            self._changed.wait_for(lambda: step_id in self._done)
+            result = self._done.pop(step_id)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy cells after all submitted steps."""
+        for source, destination in pairs:
+            self.write_block(destination, self.read_block(source))
+
+    def read_block(self, block_id: int) -> bytes:
+        """Ids and chains of one block."""
+        self._drain()
+        cells, size = self._model.cells, self._model.cells.block_size
+        span = slice(block_id * size, (block_id + 1) * size)
+        return cells.token_ids[span].tobytes() + cells.before[span].tobytes() + cells.after[span].tobytes()
+
+    def write_block(self, block_id: int, data: bytes) -> None:
+        """Restore ids and chains of one block."""
+        self._drain()
+        cells, size = self._model.cells, self._model.cells.block_size
+        span = slice(block_id * size, (block_id + 1) * size)
+        cells.token_ids[span] = np.frombuffer(data, np.int32, size)
+        cells.before[span] = np.frombuffer(data, np.uint64, size, offset=4 * size)
+        cells.after[span] = np.frombuffer(data, np.uint64, size, offset=12 * size)
+
+    def close(self) -> None:
+        """Cut pauses short, finish what was submitted, stop the worker."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._steps.put(None)
+        self._worker.join()
+
+    def _drain(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: all(step_id in self._done for step_id in self._referee.in_flight))
+
+    def _work(self) -> None:
+        broken: Exception | None = None
+        while (step := self._steps.get()) is not None:
+            started_s = time.monotonic()
+            outcome: StepResult | Exception
+            if broken:
+                outcome = broken
+            else:
+                try:
+                    result, effects = self._model.run(step, self._wait_for_masks(step))
+                    self._perform(effects)
+                    outcome = StepResult(result.step_id, result.rows, run_s=time.monotonic() - started_s)
+                except StepError as error:
+                    outcome = error
+                except Exception as error:
+                    outcome = broken = error
+            with self._changed:
+                self._done[step.step_id] = outcome
+                self._changed.notify_all()
+
+    def _wait_for_masks(self, step: Step) -> Mapping[int, NDArray[np.uint32]]:
+        deferred = {i for i, row in enumerate(step.rows) if row.deferred}
+        if not deferred:
+            return {}
+        with self._changed:
+            self._changed.wait_for(lambda: step.step_id in self._masks or self._closing.is_set())
+            masks = self._masks.pop(step.step_id, {})
+        _expect(set(masks) == deferred, f"rows {sorted(deferred)} wait for masks, {sorted(masks)} were brought")
+        return masks
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        """Rows run side by side, so the longest pause counts, not their sum."""
+        self._closing.wait(max((e.seconds for e in effects if isinstance(e, Pause)), default=0.0))
+        for effect in effects:
+            if isinstance(effect, Gate):
+                while not effect.event.wait(0.02) and not self._closing.is_set():
+                    pass
+        for effect in effects:
+            if isinstance(effect, FailStep):
+                raise StepError(effect.message)
+            if isinstance(effect, Break):
+                raise RuntimeError(effect.message)
+
+
+def open_scripted(spec: ModelSpec, weights: object, options: BackendOptions) -> ScriptedBackend:  # noqa: ARG001
+    """Open the backend with the default script, for `freehold.backends.open_backend`. No weight is read."""
+    return ScriptedBackend(spec.vocab_size, options)
+
+
+class StepReferee:
+    """Checks steps in themselves and against those in flight, without looking at what was written."""
+
+    def __init__(self, vocab_size: int, options: BackendOptions) -> None:
+        self.in_flight: dict[
+            StepId, dict[int, list[tuple[int, ...]]]
+        ] = {}  # by step and block: the tables that hold it
+        self._vocab_size = vocab_size
+        self._options = options
+        self._next_step_id: int | None = None
+
+    def submitted(self, step: Step) -> None:
+        """A step is about to be submitted."""
+        _expect(self._next_step_id in (None, step.step_id), f"step {step.step_id} came, {self._next_step_id} was next")
+        self._next_step_id = step.step_id + 1
+        _expect(
+            0 < len(step.rows) <= self._options.max_rows, f"{len(step.rows)} rows, {self._options.max_rows} allowed"
+        )
+        num_inputs = sum(len(row.token_ids) + (row.fed_by is not None) for row in step.rows)
+        _expect(num_inputs <= self._options.max_tokens, f"{num_inputs} inputs, {self._options.max_tokens} allowed")
+        tables = [self._table(row) for row in step.rows]
+        users: dict[int, list[tuple[int, ...]]] = {}
+        for table in tables:
+            for block_id in table:
+                users.setdefault(block_id, []).append(table)
+        for i, (row, table) in enumerate(zip(step.rows, tables, strict=True)):
+            for block_id in table[row.start_pos // self._options.block_size :]:
+                _expect(len(users[block_id]) == 1, f"row {i} writes to block {block_id}, which another row uses")
+                for earlier in self.in_flight.values():
+                    for other in earlier.get(block_id, ()):
+                        shared = min(len(table), len(other))
+                        is_same = table[:shared] == other[:shared]
+                        _expect(is_same, f"row {i} writes to block {block_id}, which another in flight uses")
+        self.in_flight[step.step_id] = users
+
+    def collected(self, step_id: StepId) -> None:
+        """A step is about to be collected."""
+        _expect(next(iter(self.in_flight), None) == step_id, f"step {step_id} is not the oldest in flight")
+        del self.in_flight[step_id]
+
+    def _table(self, row: Row) -> tuple[int, ...]:
+        """The blocks that cover a row's positions, after checking the row in itself."""
+        num_inputs = len(row.token_ids) + (row.fed_by is not None)
+        _expect(num_inputs > 0, "a row without inputs")
+        _expect(all(0 <= t < self._vocab_size for t in row.token_ids), f"ids out of vocabulary in {row.token_ids}")
+        _expect(0 <= row.num_sampled <= num_inputs, f"{row.num_sampled} ids wanted after {num_inputs} inputs")
+        _expect((row.sampling is None) == (row.num_sampled == 0), "sampling without ids wanted, or the reverse")
+        _expect(row.block_ids.dtype == np.int32, f"block ids are {row.block_ids.dtype}")
+        num_blocks = -(-(row.start_pos + num_inputs) // self._options.block_size)
+        _expect(len(row.block_ids) >= num_blocks, f"{len(row.block_ids)} blocks, {num_blocks} needed")
+        table = tuple(row.block_ids[:num_blocks].tolist())
+        _expect(len(set(table)) == len(table), f"a block is twice in {table}")
+        _expect(all(0 <= b < self._options.num_blocks for b in table), f"blocks out of range in {table}")
+        return table

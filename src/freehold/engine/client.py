@@ -1,0 +1,235 @@
+"""The engine as others see it: start it, submit requests, receive events, ask how it is, shut it down.
+
+The core runs in a thread of this process. All that crosses are the messages of `freehold.protocol`.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from freehold.backends.script import Scripts
+from freehold.config import EngineConfig
+from freehold.engine.core import Core
+from freehold.engine.ledger import Ledger
+from freehold.engine.start import load
+from freehold.errors import EngineError, RequestError
+from freehold.protocol import Abort, Drain, EngineInfo, Event, Finish, FinishReason, Generate, RequestId
+from freehold.sched.admission import Limits, check
+
+OnEvent = Callable[[Event], None]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the engine can generate now, and if not, why."""
+
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Live:
+    """An accepted request that has not ended."""
+
+    num_prompt: int
+    on_event: OnEvent
+    num_output: int = 0
+
+
+class Engine:
+    """One model, loaded and served by one core. All methods may be called from any thread.
+
+    Attributes:
+        info: what the engine decided at start-up.
+    """
+
+    def __init__(self, config: EngineConfig, *, scripts: Scripts | None = None) -> None:
+        """Load and start; see `start`."""
+        self._stall_timeout_s = config.stall_timeout_s
+        self._lock = threading.Lock()
+        self._live: dict[RequestId, _Live] = {}
+        self._ledger = Ledger()
+        self._is_closing = False
+        self._is_ended = False
+        loaded = load(config, scripts=scripts, publish=self._publish)
+        self.info: EngineInfo = loaded.info
+        self._limits: Limits = loaded.limits
+        self._core: Core = loaded.core
+        self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def start(cls, config: EngineConfig, *, scripts: Scripts | None = None) -> Self:
+        """Load the model and start the core; returns when requests can be answered.
+
+        Args:
+            scripts: what the ``scripted`` backend answers; other backends ignore it.
+
+        Raises:
+            UserError: the model can't be found, read or run, or it doesn't fit; says which setting would help.
+        """
+        return cls(config, scripts=scripts)
+
+    def submit(self, generate: Generate, on_event: OnEvent) -> None:
+        """Accept a request, or refuse it at once.
+
+        Args:
+            on_event: gets the request's `Tokens` and, last and exactly once, its `Finish`. Called in the core's thread:
+                it must return quickly. If it raises, the request is aborted.
+
+        Raises:
+            RequestError: the request can never be served; nothing will be called.
+            EngineError: the engine is shutting down (``engine_stopping``) or has ended (``engine_stopped``).
+        """
+        with self._lock:
+            self._ledger.received += 1
+            try:
+                self._admit(generate)
+            except Exception:
+                self._ledger.refused += 1
+                raise
+            self._ledger.accepted += 1
+            self._live[generate.request_id] = _Live(len(generate.prompt_ids), on_event)
+            self._core.inbox.put(generate)
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored."""
+        self._core.inbox.put(Abort(request_id))
+
+    def health(self) -> Health:
+        """Whether requests can be answered now. Never waits."""
+        progress = self._core.progress
+        if progress.fault:
+            return Health(False, progress.fault)
+        if self._is_ended:
+            return Health(False, "the engine has stopped")
+        if self._is_closing:
+            return Health(False, "the engine is shutting down")
+        still_s = time.monotonic() - progress.moved_s
+        if progress.is_busy and still_s > self._stall_timeout_s:
+            return Health(False, f"the engine is busy but has finished no step for {still_s:.0f} s")
+        return Health(True)
+
+    def ledger(self) -> Ledger:
+        """A copy of the counts, after checking that they balance.
+
+        Raises:
+            InvariantError: they don't.
+        """
+        with self._lock:
+            self._ledger.check(len(self._live))
+            return replace(self._ledger)
+
+    @property
+    def num_live(self) -> int:
+        """Accepted requests that have not ended."""
+        return len(self._live)
+
+    def shutdown(self, deadline_s: float = 0.0) -> None:
+        """Refuse new requests, let accepted ones finish for `deadline_s` seconds, cancel the rest, stop.
+
+        Returns when every request has had its `Finish`. A second call, with a shorter deadline, overrules the first.
+        """
+        with self._lock:
+            self._is_closing = True
+            self._core.inbox.put(Drain(deadline_s))
+        self._thread.join(deadline_s + self._stall_timeout_s)
+        if self._thread.is_alive():
+            self._end_rest("failed", "engine_stalled", "the engine hangs and was abandoned at shutdown")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def _admit(self, generate: Generate) -> None:
+        if self._is_ended:
+            raise EngineError(self._core.progress.fault or "the engine has stopped", code="engine_stopped")
+        if self._is_closing:
+            raise EngineError("the engine is shutting down and takes no new requests", code="engine_stopping")
+        if generate.request_id in self._live:
+            raise RequestError(f"a request with id {generate.request_id!r} is running", code="duplicate_request_id")
+        check(generate, self._limits)
+
+    def _run(self) -> None:
+        """The core's thread, from first to last."""
+        self._core.run()
+        if self._core.progress.fault:
+            self._end_rest("failed", "engine_failed", "the engine failed while it worked on this request")
+        else:
+            self._end_rest("cancelled", None, None)
+
+    def _end_rest(self, reason: FinishReason, code: str | None, message: str | None) -> None:
+        """End what the core can no longer end."""
+        with self._lock:
+            self._is_ended = True
+            rest = [
+                Finish(
+                    request_id=request_id,
+                    reason=reason,
+                    num_prompt_tokens=live.num_prompt,
+                    num_output_tokens=live.num_output,
+                    code=code,
+                    message=message,
+                )
+                for request_id, live in self._live.items()
+            ]
+        self._publish(rest)
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        """Pass events on. The first `Finish` of a request is its last event, whoever sends it."""
+        for event in events:
+            with self._lock:
+                live = self._live.get(event.request_id)
+                if live is None:
+                    continue
+                if isinstance(event, Finish):
+                    del self._live[event.request_id]
+                    self._ledger.count_end(event.reason)
+                else:
+                    live.num_output += len(event.token_ids)
+            try:
+                live.on_event(event)
+            except Exception:
+                _log.exception("the receiver of request %s failed; the request is aborted", event.request_id)
+                self.abort(event.request_id)
+
+
+class AsyncEngine:
+    """An `Engine` for coroutines."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def generate(self, generate: Generate) -> AsyncIterator[Event]:
+        """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
+
+        Raises:
+            RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
+        """
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def on_event(event: Event) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        self.engine.submit(generate, on_event)
+        is_finished = False
+        try:
+            while not is_finished:
+                event = await events.get()
+                is_finished = isinstance(event, Finish)
+                yield event
+        finally:
+            if not is_finished:
+                self.engine.abort(generate.request_id)

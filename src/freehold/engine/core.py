@@ -1,0 +1,140 @@
+"""The engine's loop: plan → submit → collect the step before → apply. It runs in a thread of its own."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from freehold.backends.base import StepError
+from freehold.engine.runner import Runner
+from freehold.kv.check import InvariantError
+from freehold.protocol import Abort, Drain, Event, Generate
+from freehold.sched.plan import StepPlan
+from freehold.sched.scheduler import Scheduler
+
+Message = Generate | Abort | Drain
+Publish = Callable[[Sequence[Event]], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Inbox:
+    """Messages on their way to the core, in order. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._messages: deque[Message] = deque()
+        self._arrived = threading.Condition()
+
+    def put(self, message: Message) -> None:
+        """Add a message and wake the core."""
+        with self._arrived:
+            self._messages.append(message)
+            self._arrived.notify()
+
+    def take(self, *, wait: bool) -> list[Message]:
+        """All messages that are there; with `wait`, sleep until there is one."""
+        if not wait and not self._messages:
+            return []
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._messages or not wait)
+            messages = list(self._messages)
+            self._messages.clear()
+        return messages
+
+
+class Progress:
+    """Whether the core moves. Written by the core alone, read by anyone.
+
+    Attributes:
+        is_busy: there is work to do.
+        moved_s: when a step last finished, or when work last came to an idle engine.
+        fault: why the core ended for good, in words; empty while it hasn't.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self.is_busy = False
+        self.moved_s = now_s
+        self.fault = ""
+
+
+class Core:
+    """Scheduler and backend, and the loop that drives them.
+
+    Args:
+        publish: takes the events of one step, in order. Called in the core's thread; must not block or raise.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, runner: Runner, publish: Publish, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.inbox = Inbox()
+        self.progress = Progress(clock())
+        self._scheduler = scheduler
+        self._runner = runner
+        self._publish = publish
+        self._clock = clock
+        self._deadline_s: float | None = None  # set once draining
+        self._running: StepPlan | None = None  # submitted, not yet collected
+
+    def run(self) -> None:
+        """Serve until drained. A fault that can't be confined to some requests ends the loop; `progress` then says so,
+        and whoever runs this ends the requests that are left."""
+        try:
+            while self._take_messages():
+                planned = self._scheduler.plan()
+                if planned.rows:
+                    self._runner.submit(planned)
+                elif self._running is None and self._scheduler.has_work:
+                    raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
+                self._finish_running()
+                self._running = planned if planned.rows else None
+        except Exception as error:
+            _log.exception("the engine failed")
+            self.progress.fault = f"the engine failed: {type(error).__name__}: {error}"
+        finally:
+            self.progress.is_busy = False
+            self._runner.close()
+
+    def _finish_running(self) -> None:
+        """Collect the step that was submitted before the newest, and apply what it produced."""
+        if self._running is None:
+            return
+        plan, self._running = self._running, None
+        try:
+            outcomes = self._runner.collect(plan)
+        except StepError as error:
+            _log.warning("step %d failed and ends its %d requests: %s", plan.step_id, len(plan.rows), error)
+            self._publish(self._scheduler.fail_step(plan, code="step_failed", message=f"a step failed: {error}"))
+        else:
+            self._publish(self._scheduler.apply(plan, outcomes))
+        self.progress.moved_s = self._clock()
+
+    def _take_messages(self) -> bool:
+        """Hand new messages to the scheduler, asleep while there is nothing to do. False once the core shall end."""
+        is_idle = not self._scheduler.has_work
+        if is_idle:
+            self._scheduler.check_idle()
+            self.progress.is_busy = False
+            if self._deadline_s is not None:
+                return False
+        messages = self.inbox.take(wait=is_idle)
+        if is_idle:
+            self.progress.moved_s = self._clock()
+            self.progress.is_busy = True
+        for message in messages:
+            self._handle(message)
+        if self._deadline_s is not None and self._clock() >= self._deadline_s:
+            self._publish(self._scheduler.end_all("cancelled"))
+        return True
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case Generate():
+                self._scheduler.add(message)
+            case Abort(request_id):
+                self._publish(self._scheduler.abort(request_id))
+            case Drain(deadline_s):
+                deadline_s += self._clock()
+                self._deadline_s = deadline_s if self._deadline_s is None else min(self._deadline_s, deadline_s)

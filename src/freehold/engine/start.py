@@ -1,0 +1,223 @@
+"""From a configuration to an engine that is ready: read the model, decide the memory, open the backend."""
+
+import hashlib
+import time
+from dataclasses import dataclass
+
+from freehold import __version__
+from freehold.arch import Weights, read_model
+from freehold.arch.sizes import kv_block_bytes, weight_bytes
+from freehold.arch.spec import ModelSpec
+from freehold.backends import open_backend
+from freehold.backends.base import Backend, BackendOptions
+from freehold.backends.script import Scripts
+from freehold.backends.scripted import ScriptedBackend
+from freehold.config import EngineConfig
+from freehold.engine.core import Core, Publish
+from freehold.engine.runner import Runner
+from freehold.errors import ConfigError, ResourceError
+from freehold.files.model import open_model
+from freehold.kv.blocks import BlockPool
+from freehold.protocol import EngineInfo
+from freehold.sched.admission import Limits
+from freehold.sched.scheduler import Scheduler
+
+SMALLEST_CONTEXT = 256
+"""Tokens that must fit if no context length is asked for; fewer only for models trained for fewer."""
+
+SCRIPTED_VOCAB_SIZE = 65536
+SCRIPTED_MAX_POSITION = 8192
+SCRIPTED_TOKEN_BYTES = 1024
+"""The scripted backend opens no model. It claims these sizes, close to those of a small real one."""
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A core that only needs to be run, and what it was made with."""
+
+    core: Core
+    info: EngineInfo
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """What the memory decision needs to know of a model.
+
+    Attributes:
+        block_bytes: bytes of one KV block over all layers.
+        weight_bytes: bytes of the weights as the file stores them.
+    """
+
+    max_position: int
+    block_bytes: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was decided: KV blocks, and the context length that they and the model allow."""
+
+    num_blocks: int
+    max_model_len: int
+
+
+def load(config: EngineConfig, *, publish: Publish, scripts: Scripts | None = None) -> Loaded:
+    """Load the model and reserve all memory.
+
+    Args:
+        publish: takes the core's events.
+        scripts: what the ``scripted`` backend answers.
+
+    Raises:
+        UserError: no such model, not a model that Freehold runs, or one that doesn't fit in memory.
+    """
+    started_s = time.monotonic()
+    _check_sizes(config)
+    if config.backend == "scripted":
+        sizes = ModelSizes(SCRIPTED_MAX_POSITION, SCRIPTED_TOKEN_BYTES * config.block_size, 0)
+        memory = decide_memory(config, sizes)
+        backend: Backend = ScriptedBackend(SCRIPTED_VOCAB_SIZE, _options(config, memory), scripts)
+        return _assemble(
+            config, memory, sizes, backend, publish, _Model("scripted", SCRIPTED_VOCAB_SIZE, "", started_s)
+        )
+
+    with open_model(config.model_path, cache_dir=config.cache_dir) as files:
+        spec, weights = read_model(files)
+        sizes = _sizes(config, spec, weights)
+        memory = decide_memory(config, sizes)
+        backend = open_backend(config.backend, spec, weights, _options(config, memory))
+        try:
+            check_memory(config, backend.weight_bytes, memory.num_blocks * sizes.block_bytes, backend.scratch_bytes)
+            model = _Model(spec.family, spec.vocab_size, files.fingerprint(), started_s)
+            files.release_pages()
+        except BaseException:
+            backend.close()
+            raise
+    return _assemble(config, memory, sizes, backend, publish, model)
+
+
+def decide_memory(config: EngineConfig, sizes: ModelSizes) -> Memory:
+    """Decide how many KV blocks to reserve and how long a request may be, before anything is loaded.
+
+    Raises:
+        ConfigError: a longer context is asked for than the model was trained for.
+        ResourceError: the KV cache can't hold one request, or weights and KV cache exceed the memory limit.
+    """
+    if config.max_model_len is not None and config.max_model_len > sizes.max_position:
+        raise ConfigError(
+            f"--max-model-len {config.max_model_len} is more than the {sizes.max_position} tokens "
+            "that the model was trained for; lower it or leave it out"
+        )
+    num_blocks = config.kv_cache_bytes // sizes.block_bytes
+    kv_tokens = num_blocks * config.block_size
+    needed = config.max_model_len or min(SMALLEST_CONTEXT, sizes.max_position)
+    if kv_tokens < needed:
+        enough_bytes = -(-needed // config.block_size) * sizes.block_bytes
+        raise ResourceError(
+            f"--kv-cache-memory-bytes {config.kv_cache_bytes} holds {kv_tokens} tokens; at least {enough_bytes} bytes "
+            f"are needed to hold {needed}" + (", or a lower --max-model-len" if config.max_model_len else "")
+        )
+    check_memory(config, sizes.weight_bytes, num_blocks * sizes.block_bytes, 0)
+    return Memory(num_blocks, config.max_model_len or min(sizes.max_position, kv_tokens))
+
+
+def check_memory(config: EngineConfig, weights: int, kv: int, scratch: int) -> None:
+    """Compare what would be reserved, in bytes, with the limit.
+
+    Raises:
+        ResourceError: it is more; the message has all parts and what would fit.
+    """
+    limit = config.memory_limit_bytes
+    if limit is None or weights + kv + scratch <= limit:
+        return
+    parts = f"weights {_mib(weights)}, KV cache {_mib(kv)}, scratch {_mib(scratch)}"
+    rest = limit - weights - scratch
+    remedy = f"set --kv-cache-memory-bytes to at most {rest}" if rest > 0 else "use a smaller model or more memory"
+    raise ResourceError(f"the model needs {_mib(weights + kv + scratch)} ({parts}), {_mib(limit)} are usable: {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What is left to know of a model once it is loaded."""
+
+    family: str
+    vocab_size: int
+    fingerprint: str
+    started_s: float
+
+
+def _assemble(
+    config: EngineConfig, memory: Memory, sizes: ModelSizes, backend: Backend, publish: Publish, model: _Model
+) -> Loaded:
+    """Put scheduler, runner and core together around an open backend."""
+    limits = Limits(
+        max_model_len=memory.max_model_len,
+        vocab_size=model.vocab_size,
+        block_size=config.block_size,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+    )
+    scheduler = Scheduler(BlockPool(memory.num_blocks), limits, clock=time.monotonic)
+    info = EngineInfo(
+        model_family=model.family,
+        vocab_size=model.vocab_size,
+        max_model_len=memory.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        block_size=config.block_size,
+        num_blocks=memory.num_blocks,
+        kv_tokens=memory.num_blocks * config.block_size,
+        weight_bytes=backend.weight_bytes,
+        kv_bytes=memory.num_blocks * sizes.block_bytes,
+        scratch_bytes=backend.scratch_bytes,
+        backend=config.backend,
+        fingerprint=_fingerprint(model.fingerprint, backend),
+        load_s=time.monotonic() - model.started_s,
+    )
+    return Loaded(Core(scheduler, Runner(backend), publish), info, limits)
+
+
+def _check_sizes(config: EngineConfig) -> None:
+    for flag, value in (
+        ("--max-num-seqs", config.max_num_seqs),
+        ("--max-num-batched-tokens", config.max_num_batched_tokens),
+        ("--max-model-len", config.max_model_len),
+    ):
+        if value is not None and value < 1:
+            raise ConfigError(f"{flag} is {value}; at least 1 is needed")
+    if config.block_size < 16 or config.block_size % 16:
+        raise ConfigError(f"--block-size is {config.block_size}; it must be a multiple of 16")
+
+
+def _sizes(config: EngineConfig, spec: ModelSpec, weights: Weights) -> ModelSizes:
+    return ModelSizes(
+        max_position=spec.max_position,
+        block_bytes=kv_block_bytes(spec, config.block_size, config.kv_cache_dtype),
+        weight_bytes=weight_bytes(spec, weights),
+    )
+
+
+def _options(config: EngineConfig, memory: Memory) -> BackendOptions:
+    return BackendOptions(
+        num_blocks=memory.num_blocks,
+        block_size=config.block_size,
+        max_rows=config.max_num_seqs,
+        max_tokens=config.max_num_batched_tokens,
+        kv_dtype=config.kv_cache_dtype,
+        activations=config.activations,
+        num_threads=config.num_threads,
+        isa=config.isa,
+    )
+
+
+def _fingerprint(model_fingerprint: str, backend: Backend) -> str:
+    """A short name for all that fixes the tokens of a request."""
+    form = backend.numeric_format
+    parts = (model_fingerprint, form.weights, form.activations, form.kv, form.isa, __version__)
+    return "fh-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / _MIB:.0f} MiB"

@@ -1,0 +1,66 @@
+"""The step plan: what the scheduler decided for one step, as plain data.
+
+A plan names requests, positions, token ids and blocks. Only `freehold.engine.runner` turns it into a backend's rows.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from freehold.backends.base import FedBy, RowSampling, StepId
+from freehold.protocol import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """One request's share of a step: compute ``num_inputs`` tokens from `start_pos` on, then sample.
+
+    Attributes:
+        token_ids: the inputs that are known, drafts included; the one from `fed_by`, if any, comes before them.
+        fed_by: the first input is what this earlier row samples; its step may still run.
+        block_buffer, num_blocks: the request's block table: the first `num_blocks` int32 entries of the buffer.
+        num_sampled: 0 if known tokens remain to be computed after this chunk, else 1 plus the number of drafts.
+        sampling: None if and only if `num_sampled` is 0.
+    """
+
+    request_id: RequestId
+    start_pos: int
+    token_ids: Sequence[int]
+    fed_by: FedBy | None
+    block_buffer: "array[int]"
+    num_blocks: int
+    num_sampled: int
+    sampling: RowSampling | None
+    want_digests: bool
+
+    @property
+    def num_inputs(self) -> int:
+        """Tokens that the row computes."""
+        return len(self.token_ids) + (1 if self.fed_by else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """The rows of one step, at most one a request. A plan without rows is never submitted."""
+
+    step_id: StepId
+    rows: Sequence[PlannedRow]
+
+    @property
+    def num_inputs(self) -> int:
+        """Tokens that the step computes, never more than the budget."""
+        return sum(row.num_inputs for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """What one planned row produced: 0 ids if it sampled nothing, else 1 to `num_sampled`.
+
+    Attributes:
+        digests: one for each id if the request wants them.
+        finite: False if the logits held a NaN or an infinity; the ids then mean nothing.
+    """
+
+    token_ids: Sequence[int]
+    digests: Sequence[int] = ()
+    finite: bool = True

@@ -1,0 +1,93 @@
+"""The state of one request in the scheduler. Only `freehold.sched.scheduler` changes it."""
+
+from enum import Enum, auto
+
+from freehold.backends.base import FedBy, RowSampling
+from freehold.kv.blocks import BlockTable
+from freehold.protocol import Generate
+
+
+class Status(Enum):
+    """Where a request stands. Each is in exactly one of these states."""
+
+    WAITING = auto()  # new or preempted; gets blocks when it starts
+    RUNNING = auto()  # holds blocks; may get a row in every step
+    ENDED = auto()  # its `Finish` was given; steps in flight may still hold rows of it
+
+
+class Request:
+    """Known ids, and how far computing has come.
+
+    Positions of one request, left to right::
+
+        [0, num_planned)            keys and values are in the cache, or steps in flight write them
+        [num_planned, num_total)    to be computed: known ids, and at the very end what a step in flight samples
+        [num_total, max_total)      may still be sampled
+
+    Attributes:
+        ids: the prompt, then what was sampled.
+        num_prompt: length of the prompt.
+        max_total: the request ends with ``length`` when it has this many ids.
+        rank: place in the policy's order; smaller goes first.
+        num_in_flight: submitted, not yet applied steps that hold a row of this request.
+        num_pending: ids that those rows will sample for certain.
+        fed_by: the row that samples the newest pending id. Set if and only if `num_pending` > 0.
+        is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
+    """
+
+    __slots__ = (
+        "fed_by",
+        "generate",
+        "ids",
+        "is_drafting",
+        "max_total",
+        "num_in_flight",
+        "num_pending",
+        "num_planned",
+        "num_prompt",
+        "rank",
+        "sampling",
+        "status",
+        "table",
+    )
+
+    def __init__(self, generate: Generate, *, max_total: int, rank: tuple[float, ...]) -> None:
+        sampling = generate.sampling
+        self.generate = generate
+        self.ids = list(generate.prompt_ids)
+        self.num_prompt = len(self.ids)
+        self.max_total = max_total
+        self.rank = rank
+        self.sampling = RowSampling(
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            seed=sampling.seed,
+            choice=sampling.choice,
+            num_prompt_tokens=self.num_prompt,
+        )
+        self.status = Status.WAITING
+        self.table = BlockTable()
+        self.num_planned = 0
+        self.num_in_flight = 0
+        self.num_pending = 0
+        self.fed_by: FedBy | None = None
+        self.is_drafting = False
+
+    @property
+    def num_total(self) -> int:
+        """Ids known, plus those that steps in flight sample for certain."""
+        return len(self.ids) + self.num_pending
+
+    @property
+    def num_output(self) -> int:
+        """Ids sampled so far."""
+        return len(self.ids) - self.num_prompt
+
+    @property
+    def num_uncomputed(self) -> int:
+        """Inputs that a next step could compute: 0 if there is nothing to do until steps in flight are applied."""
+        if self.is_drafting or self.num_total >= self.max_total:
+            return 0
+        return self.num_total - self.num_planned

@@ -1,0 +1,382 @@
+"""The scheduler: decides, step by step, which request computes which tokens in which blocks. Integers only.
+
+There are no prefill and decode phases. A request has known ids (prompt and answer so far) and a number of computed
+ones, and every step lets computed catch up with known under a budget of tokens. A chunk that reaches the last known id
+samples the next. That one rule covers chunked prefill, decoding, drafts and recomputing after preemption.
+
+Step N+1 is planned while step N runs, so an answer's newest id may not be known yet: the row is then fed by the earlier
+row. If that row turns out to have ended the request, the later row is dropped when it arrives, and only then do the
+blocks return, since until then the device may write to them.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Protocol
+
+from freehold.backends.base import FedBy, StepId
+from freehold.kv.blocks import BlockPool, BlockTable
+from freehold.kv.check import InvariantError, check_pool
+from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
+from freehold.sched.admission import Limits
+from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
+from freehold.sched.policy import FirstComeFirstServed, Policy
+from freehold.sched.request import Request, Status
+
+_rank = attrgetter("rank")
+
+
+class Proposer(Protocol):
+    """Guesses how an answer goes on; the guesses are verified within the ordinary step."""
+
+    def propose(self, ids: Sequence[int], max_drafts: int) -> Sequence[int]:
+        """Up to `max_drafts` ids that may follow `ids`."""
+        ...
+
+
+class Scheduler:
+    """All requests that were accepted and have not ended, and the block pool.
+
+    Args:
+        limits: every request added has passed `freehold.sched.admission.check` against them.
+        clock: seconds, monotonic; tests inject their own.
+        proposer: with one, requests aren't planned ahead of their newest id, since guessing needs to know it.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        limits: Limits,
+        *,
+        clock: Callable[[], float],
+        policy: Policy | None = None,
+        proposer: Proposer | None = None,
+    ) -> None:
+        if limits.max_model_len > pool.num_blocks * limits.block_size:
+            sizes = f"{pool.num_blocks} blocks of {limits.block_size}"
+            raise ValueError(f"a request of {limits.max_model_len} tokens doesn't fit in {sizes}")
+        self.pool = pool
+        self.num_preemptions = 0
+        self._limits = limits
+        self._clock = clock
+        self._policy: Policy = policy or FirstComeFirstServed()
+        self._proposer = proposer
+        self._num_arrivals = 0
+        self._next_step_id = 0
+        self._live: dict[RequestId, Request] = {}  # not ended
+        self._waiting: list[Request] = []  # in the policy's order, as is the next
+        self._running: list[Request] = []
+        self._in_flight: dict[StepId, list[Request]] = {}  # whose rows each submitted step holds, row by row
+
+    # ------------------------------------------------------------------ what others may ask
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests without blocks to compute in: new or preempted."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests that may get a row in every step."""
+        return len(self._running)
+
+    @property
+    def has_work(self) -> bool:
+        """Some request has not ended, or a step is still to be applied."""
+        return bool(self._live or self._in_flight)
+
+    # ------------------------------------------------------------------ requests come and go
+
+    def add(self, generate: Generate) -> None:
+        """Queue an admitted request. Its id differs from those of all requests that have not ended."""
+        rank = self._policy.rank(generate, self._clock(), self._num_arrivals)
+        self._num_arrivals += 1
+        request = Request(generate, max_total=self._limits.max_total(generate), rank=rank)
+        self._live[generate.request_id] = request
+        insort(self._waiting, request, key=_rank)
+
+    def abort(self, request_id: RequestId) -> list[Event]:
+        """End a request as cancelled. Unknown and ended ids are ignored."""
+        request = self._live.get(request_id)
+        return [] if request is None else [self._end(request, "cancelled")]
+
+    def end_all(self, reason: FinishReason, *, code: str | None = None, message: str | None = None) -> list[Event]:
+        """End every request, for instance because the engine stops. Steps in flight must still be applied."""
+        return [self._end(request, reason, code=code, message=message) for request in list(self._live.values())]
+
+    # ------------------------------------------------------------------ plan
+
+    def plan(self) -> StepPlan:
+        """Decide the next step. If it has rows, it counts as submitted: it must be applied or failed later, in order.
+
+        Running requests come first, in the policy's order, each with as many of its uncomputed tokens as the budget
+        holds after keeping one for every later request that is decoding: a long prompt never holds up others' answers.
+        What is left goes to waiting requests.
+        """
+        step = _StepDraft(StepId(self._next_step_id), self._limits.max_num_batched_tokens)
+        is_short = self._plan_running(step)
+        if not is_short:
+            self._plan_waiting(step)
+        if step.rows:
+            self._next_step_id += 1
+            self._in_flight[step.step_id] = step.requests
+        return StepPlan(step.step_id, step.rows)
+
+    def _plan_running(self, step: "_StepDraft") -> bool:
+        """Rows for running requests. True if blocks ran out."""
+        is_short = False
+        ready = [request for request in self._running if self._is_ready(request)]
+        num_decoding = sum(request.num_uncomputed == 1 for request in ready)
+        for request in ready:
+            if step.budget == 0 or request.status is not Status.RUNNING:
+                break  # preempted just now by one before it, and so are all after it
+            num_inputs = request.num_uncomputed
+            num_decoding -= num_inputs == 1
+            num_inputs = min(num_inputs, max(1, step.budget - num_decoding))
+            if self._reserve(request, request.num_planned + num_inputs):
+                self._add_row(step, request, num_inputs, max_drafts=step.budget - num_decoding - num_inputs)
+            else:
+                is_short = True
+        return is_short
+
+    def _plan_waiting(self, step: "_StepDraft") -> None:
+        """Start waiting requests while rows, blocks and budget last. All their known tokens get blocks at once; every
+        running request keeps one block to grow into, so that starting one seldom preempts another."""
+        while step.budget and self._waiting and len(self._running) < self._limits.max_num_seqs:
+            request = self._waiting[0]
+            num_blocks = self._num_blocks(len(request.ids))
+            if request.num_in_flight or num_blocks + len(self._running) > self.pool.num_free:
+                return
+            del self._waiting[0]
+            request.status = Status.RUNNING
+            insort(self._running, request, key=_rank)
+            request.table.extend(self.pool.allocate(num_blocks))
+            num_inputs = min(request.num_uncomputed, step.budget)
+            self._add_row(step, request, num_inputs, max_drafts=0)
+
+    def _is_ready(self, request: Request) -> bool:
+        must_wait = self._proposer is not None and request.num_pending > 0
+        return request.num_uncomputed > 0 and not must_wait
+
+    def _add_row(self, step: "_StepDraft", request: Request, num_inputs: int, *, max_drafts: int) -> None:
+        """Plan `num_inputs` tokens of a request whose blocks are reserved, and drafts after them if there is room."""
+        start_pos = request.num_planned
+        is_sampling = start_pos + num_inputs == request.num_total
+        drafts = self._drafts(request, max_drafts) if is_sampling else ()
+        step.rows.append(
+            PlannedRow(
+                request_id=request.generate.request_id,
+                start_pos=start_pos,
+                token_ids=[*request.ids[start_pos : start_pos + num_inputs], *drafts],
+                fed_by=request.fed_by if start_pos >= len(request.ids) else None,
+                block_buffer=request.table.buffer,
+                num_blocks=len(request.table),
+                num_sampled=len(drafts) + 1 if is_sampling else 0,
+                sampling=request.sampling if is_sampling else None,
+                want_digests=request.generate.digests,
+            )
+        )
+        request.num_planned += num_inputs + len(drafts)
+        request.num_in_flight += 1
+        if drafts:
+            request.is_drafting = True
+        elif is_sampling:
+            request.num_pending += 1
+            request.fed_by = FedBy(step.step_id, len(step.requests))
+        step.requests.append(request)
+        step.budget -= num_inputs + len(drafts)
+
+    def _drafts(self, request: Request, max_drafts: int) -> Sequence[int]:
+        """What the proposer guesses, as budget, length and free blocks allow. Nobody is preempted for a guess."""
+        max_drafts = min(max_drafts, request.max_total - request.num_total - 1)
+        if self._proposer is None or request.num_pending or max_drafts <= 0:
+            return ()
+        drafts = self._proposer.propose(request.ids, max_drafts)[:max_drafts]
+        missing = self._num_blocks(request.num_total + len(drafts)) - len(request.table)
+        if missing > self.pool.num_free:
+            return ()
+        request.table.extend(self.pool.allocate(max(0, missing)))
+        return drafts
+
+    # ------------------------------------------------------------------ blocks
+
+    def _num_blocks(self, num_positions: int) -> int:
+        return -(-num_positions // self._limits.block_size)
+
+    def _reserve(self, request: Request, num_positions: int) -> bool:
+        """Give a running request blocks for its first `num_positions`, preempting those behind it if need be. False if
+        it must wait a step: for blocks that steps in flight still use, or because only requests before it hold any.
+
+        The first in order can take from all others, so it always gets on, and so in turn does everyone.
+        """
+        missing = self._num_blocks(num_positions) - len(request.table)
+        while missing > self.pool.num_free + self._num_returning() and self._running[-1] is not request:
+            self._preempt(self._running[-1])
+        if missing > self.pool.num_free:
+            return False
+        request.table.extend(self.pool.allocate(max(0, missing)))
+        return True
+
+    def _num_returning(self) -> int:
+        """Blocks that return as soon as the steps in flight are applied."""
+        leaving = {id(r): r for step in self._in_flight.values() for r in step if r.status is not Status.RUNNING}
+        return sum(len(request.table) for request in leaving.values())
+
+    def _preempt(self, request: Request) -> None:
+        """Take a running request's blocks; it starts over later with the ids it has, and computes the same again."""
+        self._take_out(self._running, request)
+        request.status = Status.WAITING
+        request.num_planned = 0
+        insort(self._waiting, request, key=_rank)
+        self._release_if_left(request)
+        self.num_preemptions += 1
+
+    def _release_if_left(self, request: Request) -> None:
+        """Return the blocks of a request that no longer runs once no step in flight writes to them."""
+        if request.status is not Status.RUNNING and request.num_in_flight == 0:
+            self.pool.release(request.table)
+            request.table = BlockTable()
+
+    # ------------------------------------------------------------------ apply
+
+    def apply(self, plan: StepPlan, outcomes: Sequence[RowOutcome]) -> list[Event]:
+        """Take in what a step produced: ids become known, requests end, blocks return.
+
+        Returns:
+            events in the order of the rows; a request's `Finish` comes after its last `Tokens`.
+        """
+        events: list[Event] = []
+        for request, row, outcome in zip(self._in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
+            self._settle(request, row)
+            if request.status is not Status.ENDED:
+                self._take_ids(request, row, outcome, events)
+            self._release_if_left(request)
+        return events
+
+    def fail_step(self, plan: StepPlan, *, code: str, message: str) -> list[Event]:
+        """A step produced nothing: the requests that had rows in it end as failed, all others go on."""
+        events: list[Event] = []
+        for request, row in zip(self._in_flight.pop(plan.step_id), plan.rows, strict=True):
+            self._settle(request, row)
+            if request.status is not Status.ENDED:
+                events.append(self._end(request, "failed", code=code, message=message))
+            self._release_if_left(request)
+        return events
+
+    def _settle(self, request: Request, row: PlannedRow) -> None:
+        """A row of the request is no longer in flight."""
+        request.num_in_flight -= 1
+        if row.num_sampled == 1:
+            request.num_pending -= 1
+            if request.num_pending == 0:
+                request.fed_by = None
+        elif row.num_sampled > 1:
+            request.is_drafting = False
+
+    def _take_ids(self, request: Request, row: PlannedRow, outcome: RowOutcome, events: list[Event]) -> None:
+        if not outcome.finite:
+            message = (
+                f"the model's logits after position {row.start_pos + row.num_inputs - 1} hold a NaN or an infinity"
+            )
+            events.append(self._end(request, "failed", code="numeric_error", message=message))
+            return
+        if not outcome.token_ids:
+            return
+        num_taken = 0
+        reason: FinishReason | None = None
+        for token_id in outcome.token_ids:
+            request.ids.append(token_id)
+            num_taken += 1
+            if token_id in request.generate.sampling.stop_ids:
+                reason = "stop"
+            elif len(request.ids) == request.max_total:
+                reason = "length"
+            if reason:
+                break
+        if row.num_sampled > 1 and request.status is Status.RUNNING:
+            request.num_planned = row.start_pos + num_taken  # what follows was computed from wrong guesses
+        request_id = request.generate.request_id
+        token_ids, digests = tuple(outcome.token_ids[:num_taken]), tuple(outcome.digests[:num_taken])
+        events.append(Tokens(request_id=request_id, token_ids=token_ids, digests=digests))
+        if reason:
+            events.append(self._end(request, reason))
+
+    def _end(
+        self, request: Request, reason: FinishReason, *, code: str | None = None, message: str | None = None
+    ) -> Finish:
+        """The one place where requests end, in whatever state."""
+        del self._live[request.generate.request_id]
+        self._take_out(self._running if request.status is Status.RUNNING else self._waiting, request)
+        request.status = Status.ENDED
+        self._release_if_left(request)
+        return Finish(
+            request_id=request.generate.request_id,
+            reason=reason,
+            num_prompt_tokens=request.num_prompt,
+            num_output_tokens=request.num_output,
+            stop_id=request.ids[-1] if reason == "stop" else None,
+            code=code,
+            message=message,
+        )
+
+    def _take_out(self, queue: list[Request], request: Request) -> None:
+        del queue[bisect_left(queue, request.rank, key=_rank)]
+
+    # ------------------------------------------------------------------ check
+
+    def check(self) -> None:
+        """Compare all accounts. Costs about as much as a step; tests do it after every one.
+
+        Raises:
+            InvariantError: they contradict each other.
+        """
+        in_flight = Counter(id(request) for step in self._in_flight.values() for request in step)
+        leaving = {id(request): request for step in self._in_flight.values() for request in step}
+        everyone = list({**{id(request): request for request in self._live.values()}, **leaving}.values())
+        for queue, status in ((self._waiting, Status.WAITING), (self._running, Status.RUNNING)):
+            _expect(all(request.status is status for request in queue), f"a request among the {status} isn't")
+            _expect(sorted(queue, key=_rank) == queue, f"the {status} are out of order")
+        _expect(
+            {id(r) for r in self._waiting + self._running} == {id(r) for r in self._live.values()}
+            and len(self._waiting) + len(self._running) == len(self._live),
+            "a request that has not ended must wait or run, once",
+        )
+        for request in everyone:
+            name, num_blocks = request.generate.request_id, len(request.table)
+            _expect(request.num_in_flight == in_flight[id(request)], f"{name}: rows in flight are miscounted")
+            _expect((request.fed_by is not None) == (request.num_pending > 0), f"{name}: fed by nobody, or needlessly")
+            _expect(request.num_planned <= num_blocks * self._limits.block_size, f"{name}: computes past its blocks")
+            _expect(num_blocks <= self._num_blocks(request.max_total), f"{name}: holds blocks that it never needs")
+            if request.status is not Status.RUNNING:
+                _expect(request.num_in_flight > 0 or num_blocks == 0, f"{name}: holds blocks and doesn't run")
+        check_pool(self.pool, [request.table for request in everyone])
+
+    def check_idle(self) -> None:
+        """Nothing may be left when there is no work. Cheap enough for every time the engine goes to sleep.
+
+        Raises:
+            InvariantError: a list, a step or a block was left behind.
+        """
+        left = (len(self._live), len(self._waiting), len(self._running), len(self._in_flight), self.pool.num_held)
+        _expect(
+            left == (0, 0, 0, 0, 0),
+            "left behind when idle: {} live, {} waiting, {} running, {} steps, {} blocks".format(*left),
+        )
+
+
+class _StepDraft:
+    """A step while it is being planned."""
+
+    __slots__ = ("budget", "requests", "rows", "step_id")
+
+    def __init__(self, step_id: StepId, budget: int) -> None:
+        self.step_id = step_id
+        self.budget = budget
+        self.rows: list[PlannedRow] = []
+        self.requests: list[Request] = []
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvariantError(message)
