@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from freehold.files.atomic import write_atomically
+from freehold.files.disk import write_atomically
 from freehold.files.mapped import FileStamp, MappedFile
 
 _FORMAT = 1
@@ -24,21 +24,31 @@ def file_digest(file: MappedFile, cache_dir: Path | None) -> str:
     Raises:
         ModelFileError: the file changed meanwhile.
     """
-    entry = None
-    if cache_dir is not None:
-        key = hashlib.sha256(os.fsencode(file.path.resolve())).hexdigest()
-        entry = cache_dir / f"{key}.json"
-        if (known := _read_entry(entry, file.stamp)) is not None:
-            return known
+    if cache_dir is not None and (known := _read_entry(_entry(file, cache_dir), file.stamp)) is not None:
+        return known
     digest = hashlib.sha256()
     pieces = memoryview(file.buffer)
     for start in range(0, file.size, _PIECE_BYTES):
         digest.update(pieces[start : start + _PIECE_BYTES])
     file.check_unchanged()
     found = digest.hexdigest()
-    if entry is not None and time.time_ns() - file.stamp.mtime_ns > _SETTLE_NS:
-        _write_entry(entry, file, found)
+    if cache_dir is not None and time.time_ns() - file.stamp.mtime_ns > _SETTLE_NS:
+        remember_digest(file, found, cache_dir)
     return found
+
+
+def remember_digest(file: MappedFile, digest: str, cache_dir: Path) -> None:
+    """Keep a SHA-256 that is known to be the file's. A cache that can't be written is left alone."""
+    known = {"format": _FORMAT, **_stamp_fields(file.stamp), "sha256": digest, "path": str(file.path.resolve())}
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        write_atomically(_entry(file, cache_dir), json.dumps(known).encode())
+    except OSError:
+        return
+
+
+def _entry(file: MappedFile, cache_dir: Path) -> Path:
+    return cache_dir / f"{hashlib.sha256(os.fsencode(file.path.resolve())).hexdigest()}.json"
 
 
 def _stamp_fields(stamp: FileStamp) -> dict[str, int]:
@@ -55,12 +65,3 @@ def _read_entry(entry: Path, stamp: FileStamp) -> str | None:
     digest = known.pop("sha256", None)
     known.pop("path", None)
     return digest if known == {"format": _FORMAT, **_stamp_fields(stamp)} and isinstance(digest, str) else None
-
-
-def _write_entry(entry: Path, file: MappedFile, digest: str) -> None:
-    known = {"format": _FORMAT, **_stamp_fields(file.stamp), "sha256": digest, "path": str(file.path.resolve())}
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(entry, json.dumps(known).encode())
-    except OSError:
-        return

@@ -47,15 +47,21 @@ def open_gguf(path: Path) -> GGUFModel:
         return model
 
 
+def shard_prefix(file_name: str) -> str | None:
+    """What the names of a split model's files have in common; None for other names."""
+    match = _SHARD_NAME.fullmatch(file_name)
+    return match["prefix"] if match else None
+
+
 def _open_file(path: Path, opened: ExitStack) -> GGUFModel:
     named = _open(path, opened)
     if _num_shards(named) <= 1:
         return GGUFModel((named.file,), named.metadata, named.tensors)
     siblings = [sibling for sibling in sorted(path.parent.glob("*.gguf")) if sibling.name != path.name]
-    if match := _SHARD_NAME.fullmatch(path.name):
-        siblings = [sibling for sibling in siblings if _prefix(sibling) == match["prefix"]]
+    if (prefix := shard_prefix(path.name)) is not None:
+        siblings = [sibling for sibling in siblings if shard_prefix(sibling.name) == prefix]
         return _assemble([named, *(_open(sibling, opened) for sibling in siblings)])
-    others = [_open(sibling, opened) for sibling in siblings if _prefix(sibling) is None]
+    others = [_open(sibling, opened) for sibling in siblings if shard_prefix(sibling.name) is None]
     return _assemble([named, *(other for other in others if _num_shards(other) > 1)])
 
 
@@ -66,7 +72,7 @@ def _open_directory(directory: Path, opened: ExitStack) -> GGUFModel:
         if _num_shards(file) <= 1:
             groups[path.name] = [file]
         else:
-            groups.setdefault(_prefix(path) or "(shards)", []).append(file)
+            groups.setdefault(shard_prefix(path.name) or "(shards)", []).append(file)
     if not groups:
         raise ModelNotFoundError(f"{directory} holds no .gguf file; name a model file or its directory.")
     if len(groups) > 1:
@@ -98,7 +104,7 @@ def _assemble(shards: list[GGUFFile]) -> GGUFModel:
             )
         by_number[number] = shard
     if missing := [number for number in range(min(count, len(shards) + 1)) if number not in by_number]:
-        directory, prefix = shards[0].file.path.parent, _prefix(shards[0].file.path)
+        directory, prefix = shards[0].file.path.parent, shard_prefix(shards[0].file.path.name)
         name = f"{prefix}-{missing[0] + 1:05}-of-{count:05}.gguf" if prefix else "a file with that split.no"
         raise ModelFileError(
             f"{directory}: shard {missing[0] + 1} of {count} ({name}) is missing, {len(by_number)} are there; "
@@ -132,11 +138,6 @@ def _open(path: Path, opened: ExitStack) -> GGUFFile:
     file = MappedFile(path)
     opened.callback(file.close)
     return read_gguf(file)
-
-
-def _prefix(path: Path) -> str | None:
-    match = _SHARD_NAME.fullmatch(path.name)
-    return match["prefix"] if match else None
 
 
 def _num_shards(file: GGUFFile) -> int:
