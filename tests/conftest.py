@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from freehold import resolve
 from freehold.errors import ModelNotFoundError
+from freehold.files import store
 
 
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The default model's GGUF, fetched once into the model store if it isn't there."""
-    from freehold import resolve
-    from freehold.files import store
-
     home = resolve.home_directory()
     try:
         return store.locate("smollm2", home)

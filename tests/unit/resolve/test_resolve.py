@@ -1,0 +1,174 @@
+"""Settings from flags, environment, file and hardware."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from freehold import resolve
+from freehold.config import EngineConfig
+from freehold.errors import ConfigError, ModelNotFoundError, ResourceError
+from freehold.machine import Machine
+
+GIB = 1 << 30
+MACHINE = Machine(
+    num_cores=6,
+    cores_from="processor affinity",
+    memory_bytes=16 * GIB,
+    memory_from="the machine's memory",
+    available_bytes=8 * GIB,
+    processor="Made Up 3000",
+    isa_levels=("generic",),
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for setting in resolve.SETTINGS:
+        monkeypatch.delenv(setting.variable, raising=False)
+    monkeypatch.setenv("FREEHOLD_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(bytes(1000))
+    return path
+
+
+def test_defaults(model: Path) -> None:
+    resolved = resolve.serve_config({"model": str(model)}, machine=MACHINE)
+    assert resolved.engine.model_path == model
+    assert resolved.engine.num_threads == 6
+    assert resolved.engine.kv_cache_bytes == 512 << 20
+    assert resolved.engine.memory_limit_bytes is not None
+    assert resolved.engine.memory_limit_bytes < 0.9 * 16 * GIB
+    assert resolved.serve.host == "127.0.0.1"
+    assert resolved.serve.served_model_name == "tiny"
+    assert resolved.values["threads"].source == "processor affinity"
+    assert resolved.values["port"].source == "default"
+
+
+def test_flag_beats_environment_beats_file(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "freehold.toml"
+    file.write_text('model = "nowhere"\nport = 1\nmax-num-seqs = 3\nblock_size = 64\n')
+    monkeypatch.setenv("FREEHOLD_PORT", "2")
+    monkeypatch.setenv("FREEHOLD_MAX_NUM_SEQS", "4")
+    resolved = resolve.serve_config({"model": str(model), "port": "3", "host": None}, file, MACHINE)
+    assert (resolved.serve.port, resolved.values["port"].source) == (3, "--port")
+    assert (resolved.engine.max_num_seqs, resolved.values["max_num_seqs"].source) == (4, "FREEHOLD_MAX_NUM_SEQS")
+    assert (resolved.engine.block_size, resolved.values["block_size"].source) == (64, str(file))
+
+
+def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FREEHOLD_HOME")
+    texts = {
+        "model": str(model),
+        "home": str(tmp_path),
+        "max_model_len": "77",
+        "memory_utilization": "0.5",
+        "kv_cache_memory_bytes": "64M",
+        "kv_cache_dtype": "f32",
+        "activations": "int8",
+        "isa": "generic",
+        "backend": "reference",
+        "host": "0.0.0.0",
+        "served_model_name": "mine",
+        "max_body_bytes": "1M",
+        "log_level": "debug",
+    }
+    texts = {setting.name: texts.get(setting.name, "32") for setting in resolve.SETTINGS}
+    from_flags = resolve.serve_config(texts, machine=MACHINE)
+    file = tmp_path / "all.toml"
+    file.write_text("".join(f"{name} = {text!r}\n" for name, text in texts.items()))
+    from_file = resolve.serve_config({}, file, MACHINE)
+    for setting in resolve.SETTINGS:
+        monkeypatch.setenv(setting.variable, texts[setting.name])
+    from_environment = resolve.serve_config({}, machine=MACHINE)
+    assert from_flags.engine == from_file.engine == from_environment.engine
+    assert from_flags.serve == from_file.serve == from_environment.serve
+    assert from_flags.engine.max_model_len == 77
+    assert from_flags.engine.kv_cache_bytes == 64 << 20
+    assert {value.source for value in from_environment.values.values()} == {s.variable for s in resolve.SETTINGS}
+
+
+def test_unknown_names_are_refused_with_near_ones(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "freehold.toml"
+    file.write_text("max_num_seq = 3\n")
+    with pytest.raises(ConfigError, match=r"'max_num_seq' in .*did you mean max_num_seqs"):
+        resolve.serve_config({"model": str(model)}, file, MACHINE)
+    with pytest.raises(ConfigError, match=r"prot.*did you mean port"):
+        resolve.serve_config({"prot": "1"}, machine=MACHINE)
+    monkeypatch.setenv("FREEHOLD_PROT", "1")
+    with pytest.raises(ConfigError, match=r"FREEHOLD_PROT.*did you mean FREEHOLD_PORT"):
+        resolve.serve_config({"model": str(model)}, machine=MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("port", text) for text in ("-1", "65536", "8000.0", "http", "", "１２", True, [1])),
+        *(("threads", text) for text in ("0", "many")),
+        *(("block_size", text) for text in ("8", "24", "2048")),
+        *(("memory_utilization", text) for text in ("0", "1.1", "nan", "inf", "half")),
+        *(("kv_cache_memory_bytes", text) for text in ("12X", "M", "-5M", "1e9", "inf")),
+        *(("isa", text) for text in ("sse", "AVX2", "")),
+        *(("shutdown_timeout", text) for text in ("-1", "forever")),
+        ("host", "a\nb"),
+        ("log_level", "loud"),
+    ],
+)
+def test_unusable_values_are_refused_by_name(model: Path, name: str, text: object) -> None:
+    with pytest.raises(ConfigError, match=name):
+        resolve.serve_config({"model": str(model), name: text}, machine=MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("512M", 512 << 20), ("2GiB", 2 << 30), ("2gb", 2 * 10**9), ("1.5k", 1536), ("7", 7), ("1 TiB", 1 << 40)],
+)
+def test_sizes(text: str, num_bytes: int) -> None:
+    assert resolve.parse_size(text) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["model = [", "port = 1\nport = 2", b"\xff\xfe"])
+def test_file_that_is_not_toml(model: Path, tmp_path: Path, text: str | bytes) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=r"broken\.toml"):
+        resolve.serve_config({"model": str(model)}, file, MACHINE)
+
+
+def test_file_that_is_missing(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothere\.toml"):
+        resolve.serve_config({"model": str(model)}, tmp_path / "nothere.toml", MACHINE)
+
+
+def test_missing_model() -> None:
+    with pytest.raises(ModelNotFoundError, match="no-such-model"):
+        resolve.serve_config({"model": "no-such-model"}, machine=MACHINE)
+
+
+def test_little_memory_shrinks_the_kv_cache(model: Path) -> None:
+    engine = resolve.engine_config(model=model, machine=replace(MACHINE, memory_bytes=400 << 20))
+    assert resolve.MIN_KV_BYTES <= engine.kv_cache_bytes < 512 << 20
+
+
+def test_too_little_memory_names_a_setting_that_works(model: Path) -> None:
+    small = replace(MACHINE, memory_bytes=230 << 20)
+    with pytest.raises(ResourceError, match=r"--memory-utilization (0\.\d+)") as caught:
+        resolve.engine_config(model=model, machine=small)
+    share = str(caught.value).split("--memory-utilization ")[1]
+    assert isinstance(resolve.engine_config(model=model, machine=small, memory_utilization=share), EngineConfig)
+
+
+def test_far_too_little_memory_says_how_much_is_needed(model: Path) -> None:
+    with pytest.raises(ResourceError, match=r"give it 208(\.[0-9])? MiB"):
+        resolve.engine_config(model=model, machine=replace(MACHINE, memory_bytes=100 << 20))
+
+
+def test_engine_config_takes_typed_overrides(model: Path) -> None:
+    engine = resolve.engine_config(model=model, machine=MACHINE, threads=2, memory_utilization=0.5, max_model_len=None)
+    assert engine.num_threads == 2
+    with pytest.raises(ConfigError, match="treads"):
+        resolve.engine_config(model=model, machine=MACHINE, treads=2)
