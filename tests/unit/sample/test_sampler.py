@@ -108,7 +108,7 @@ def test_top_p_counts_the_mass_of_what_top_k_and_min_p_left() -> None:
     allowed=st.sets(st.integers(0, 79), min_size=1),
     pos=st.integers(0, 2**31 - 1),
 )
-def test_any_filters_keep_the_best_allowed_token_and_sample_only_kept(  # noqa: PLR0917
+def test_any_filters_keep_the_best_allowed_token_and_sample_only_kept(
     logits, temperature, top_k, top_p, min_p, allowed, pos
 ) -> None:
     logits = f32(logits)

@@ -26,7 +26,7 @@ def matvec(matrix: Floats, vector: Floats) -> Floats:
 def rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
     """Divide by the root of the mean square over the last axis, then scale."""
     mean_square = np.mean(x * x, axis=-1, keepdims=True, dtype=np.float32)
-    normed: Floats = x / np.sqrt(mean_square + np.float32(eps)) * weight
+    normed: Floats = np.divide(x, np.sqrt(mean_square + np.float32(eps))) * weight
     return normed
 
 
@@ -61,7 +61,7 @@ def attend(queries: Floats, keys: Floats, values: Floats, scale: float) -> Float
 
 def silu(x: Floats) -> Floats:
     """x times the logistic function of x."""
-    gated: Floats = x / (np.float32(1) + np.exp(-x))
+    gated: Floats = np.divide(x, np.float32(1) + np.exp(-x))
     return gated
 
 
