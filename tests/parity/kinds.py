@@ -1,0 +1,34 @@
+"""The ways to compute that parity and law tests go through."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to compute: backend, activations, instruction set, KV type."""
+
+    backend: str
+    activations: str = "float"
+    isa: str | None = None
+    kv_dtype: str = "bf16"
+
+    def __str__(self) -> str:
+        return "-".join(part for part in (self.backend, self.activations, self.isa, self.kv_dtype) if part)
+
+
+REFERENCE = [Kind("reference", kv_dtype="f32"), Kind("reference", kv_dtype="bf16")]
+CPU = [
+    Kind("cpu", activations, isa, kv_dtype)
+    for isa in ("avx512", "avx2", "generic")
+    for activations, kv_dtype in (("float", "f32"), ("float", "bf16"), ("int8", "bf16"))
+]
+KINDS = REFERENCE + CPU
+
+
+def require_built(kind: Kind) -> None:
+    """Skip native kinds where the extension isn't built."""
+    if kind.backend == "cpu" and find_spec("freehold._native") is None:
+        pytest.skip("the native extension is not built: make native")
