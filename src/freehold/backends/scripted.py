@@ -23,65 +23,10 @@ from freehold.backends.base import (
     StepId,
     StepResult,
 )
+from freehold.backends.referee import ContractError, StepReferee, TokenCells, expect, extend_chain
 from freehold.backends.script import Break, Effect, FailStep, Gate, NotFinite, Pause, Scripts
 
-MASK_64 = (1 << 64) - 1
-CHAIN_START = 1
-CHAIN_FACTOR = 0x9E3779B97F4A7C15
 KEPT_STEPS = 4  # steps whose sampled ids can still feed later rows
-
-
-class ContractError(AssertionError):
-    """A step broke the rules of `freehold.backends.base`: a fault in the scheduler or the runner."""
-
-
-def _expect(condition: bool, message: str) -> None:
-    if not condition:
-        raise ContractError(message)
-
-
-def _extend_chain(chain: int, token_id: int) -> int:
-    """A fingerprint of all ids up to and including this one."""
-    return (chain * CHAIN_FACTOR + token_id + 1) & MASK_64
-
-
-class TokenCells:
-    """What was written where: per cell a token id, the chain of all ids before it and the chain including it.
-
-    A context is whole if and only if each of its cells begins with the chain that the one before ends with.
-    """
-
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        self.block_size = block_size
-        self.token_ids = np.zeros(num_blocks * block_size, np.int32)
-        self.before = np.zeros(num_blocks * block_size, np.uint64)
-        self.after = np.zeros(num_blocks * block_size, np.uint64)
-
-    def cells(self, block_ids: NDArray[np.int32], end_pos: int) -> NDArray[np.int64]:
-        """Cell numbers of positions 0 to `end_pos` - 1."""
-        positions = np.arange(end_pos)
-        cells: NDArray[np.int64] = block_ids[positions // self.block_size] * np.int64(self.block_size)
-        return cells + positions % self.block_size
-
-    def check(self, cells: NDArray[np.int64]) -> None:
-        """Every position was written, by a row that had exactly the positions before it as its context."""
-        if cells.size:
-            expected = np.concatenate((np.array([CHAIN_START], np.uint64), self.after[cells[:-1]]))
-            wrong = np.flatnonzero(self.before[cells] != expected)
-            _expect(wrong.size == 0, f"position {wrong[:1]} was not computed in this context, or overwritten")
-
-    def write(self, cells: NDArray[np.int64], start_pos: int, token_ids: Sequence[int]) -> list[int]:
-        """Write inputs from `start_pos` on. Returns the chain after each."""
-        chain = int(self.after[cells[start_pos - 1]]) if start_pos else CHAIN_START
-        chains = [chain]
-        for token_id in token_ids:
-            chain = _extend_chain(chain, token_id)
-            chains.append(chain)
-        written = cells[start_pos:]
-        self.token_ids[written] = token_ids
-        self.before[written] = np.array(chains[:-1], np.uint64)
-        self.after[written] = np.array(chains[1:], np.uint64)
-        return chains[1:]
 
 
 class ScriptedModel:
@@ -122,7 +67,7 @@ class ScriptedModel:
         first = end_pos - row.num_sampled + 1  # position that the first sampled id takes
         given = context[num_prompt:first]
         wanted = [answer.id_at(i) for i in range(len(given))]
-        _expect(given == wanted or self._was_masked, f"the row's context goes on with {given}, sampled was {wanted}")
+        expect(given == wanted or self._was_masked, f"the row's context goes on with {given}, sampled was {wanted}")
 
         token_ids: list[int] = []
         is_finite = True
@@ -133,13 +78,13 @@ class ScriptedModel:
             token_ids.append(self._masked(answer.id_at(pos - num_prompt), mask))
             if pos < end_pos and context[pos] != token_ids[-1]:
                 break
-        digests = [_extend_chain(chains[first - 1 + i - row.start_pos], t) for i, t in enumerate(token_ids)]
+        digests = [extend_chain(chains[first - 1 + i - row.start_pos], t) for i, t in enumerate(token_ids)]
         return RowResult(token_ids, digests if row.want_digests else (), logits, is_finite)
 
     def _fed(self, row: Row) -> list[int]:
         if row.fed_by is None:
             return []
-        _expect(row.fed_by.step_id in self._sampled, f"step {row.fed_by.step_id} did not run, or too long ago")
+        expect(row.fed_by.step_id in self._sampled, f"step {row.fed_by.step_id} did not run, or too long ago")
         token_id = self._sampled[row.fed_by.step_id][row.fed_by.row]
         if token_id is None:
             raise ContractError(f"row {row.fed_by.row} of step {row.fed_by.step_id} sampled nothing")
@@ -270,7 +215,7 @@ class ScriptedBackend:
         with self._changed:
             self._changed.wait_for(lambda: step.step_id in self._masks or self._closing.is_set())
             masks = self._masks.pop(step.step_id, {})
-        _expect(set(masks) == deferred, f"rows {sorted(deferred)} wait for masks, {sorted(masks)} were brought")
+        expect(set(masks) == deferred, f"rows {sorted(deferred)} wait for masks, {sorted(masks)} were brought")
         return masks
 
     def _perform(self, effects: Sequence[Effect]) -> None:
@@ -290,59 +235,3 @@ class ScriptedBackend:
 def open_scripted(spec: ModelSpec, weights: object, options: BackendOptions) -> ScriptedBackend:  # noqa: ARG001
     """Open the backend with the default script, for `freehold.backends.open_backend`. No weight is read."""
     return ScriptedBackend(spec.vocab_size, options)
-
-
-class StepReferee:
-    """Checks steps in themselves and against those in flight, without looking at what was written."""
-
-    def __init__(self, vocab_size: int, options: BackendOptions) -> None:
-        self.in_flight: dict[
-            StepId, dict[int, list[tuple[int, ...]]]
-        ] = {}  # by step and block: the tables that hold it
-        self._vocab_size = vocab_size
-        self._options = options
-        self._next_step_id: int | None = None
-
-    def submitted(self, step: Step) -> None:
-        """A step is about to be submitted."""
-        _expect(self._next_step_id in (None, step.step_id), f"step {step.step_id} came, {self._next_step_id} was next")
-        self._next_step_id = step.step_id + 1
-        _expect(
-            0 < len(step.rows) <= self._options.max_rows, f"{len(step.rows)} rows, {self._options.max_rows} allowed"
-        )
-        num_inputs = sum(len(row.token_ids) + (row.fed_by is not None) for row in step.rows)
-        _expect(num_inputs <= self._options.max_tokens, f"{num_inputs} inputs, {self._options.max_tokens} allowed")
-        tables = [self._table(row) for row in step.rows]
-        users: dict[int, list[tuple[int, ...]]] = {}
-        for table in tables:
-            for block_id in table:
-                users.setdefault(block_id, []).append(table)
-        for i, (row, table) in enumerate(zip(step.rows, tables, strict=True)):
-            for block_id in table[row.start_pos // self._options.block_size :]:
-                _expect(len(users[block_id]) == 1, f"row {i} writes to block {block_id}, which another row uses")
-                for earlier in self.in_flight.values():
-                    for other in earlier.get(block_id, ()):
-                        shared = min(len(table), len(other))
-                        is_same = table[:shared] == other[:shared]
-                        _expect(is_same, f"row {i} writes to block {block_id}, which another in flight uses")
-        self.in_flight[step.step_id] = users
-
-    def collected(self, step_id: StepId) -> None:
-        """A step is about to be collected."""
-        _expect(next(iter(self.in_flight), None) == step_id, f"step {step_id} is not the oldest in flight")
-        del self.in_flight[step_id]
-
-    def _table(self, row: Row) -> tuple[int, ...]:
-        """The blocks that cover a row's positions, after checking the row in itself."""
-        num_inputs = len(row.token_ids) + (row.fed_by is not None)
-        _expect(num_inputs > 0, "a row without inputs")
-        _expect(all(0 <= t < self._vocab_size for t in row.token_ids), f"ids out of vocabulary in {row.token_ids}")
-        _expect(0 <= row.num_sampled <= num_inputs, f"{row.num_sampled} ids wanted after {num_inputs} inputs")
-        _expect((row.sampling is None) == (row.num_sampled == 0), "sampling without ids wanted, or the reverse")
-        _expect(row.block_ids.dtype == np.int32, f"block ids are {row.block_ids.dtype}")
-        num_blocks = -(-(row.start_pos + num_inputs) // self._options.block_size)
-        _expect(len(row.block_ids) >= num_blocks, f"{len(row.block_ids)} blocks, {num_blocks} needed")
-        table = tuple(row.block_ids[:num_blocks].tolist())
-        _expect(len(set(table)) == len(table), f"a block is twice in {table}")
-        _expect(all(0 <= b < self._options.num_blocks for b in table), f"blocks out of range in {table}")
-        return table

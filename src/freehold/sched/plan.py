@@ -5,14 +5,14 @@ A plan names requests, positions, token ids and blocks. Only `freehold.engine.ru
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from freehold.backends.base import FedBy, RowSampling, StepId
 from freehold.protocol import RequestId
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRow:
+class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
     """One request's share of a step: compute ``num_inputs`` tokens from `start_pos` on, then sample.
 
     Attributes:
@@ -39,8 +39,7 @@ class PlannedRow:
         return len(self.token_ids) + (1 if self.fed_by else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(msgspec.Struct, frozen=True):
     """The rows of one step, at most one a request. A plan without rows is never submitted."""
 
     step_id: StepId
@@ -52,8 +51,7 @@ class StepPlan:
         return sum(row.num_inputs for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class RowOutcome:
+class RowOutcome(msgspec.Struct, frozen=True):
     """What one planned row produced: 0 ids if it sampled nothing, else 1 to `num_sampled`.
 
     Attributes:

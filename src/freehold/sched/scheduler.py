@@ -115,30 +115,25 @@ class Scheduler:
         What is left goes to waiting requests.
         """
         step = _StepDraft(StepId(self._next_step_id), self._limits.max_num_batched_tokens)
-        is_short = self._plan_running(step)
-        if not is_short:
-            self._plan_waiting(step)
+        self._plan_running(step)
+        self._plan_waiting(step)
         if step.rows:
             self._next_step_id += 1
             self._in_flight[step.step_id] = step.requests
         return StepPlan(step.step_id, step.rows)
 
-    def _plan_running(self, step: "_StepDraft") -> bool:
-        """Rows for running requests. True if blocks ran out."""
-        is_short = False
-        ready = [request for request in self._running if self._is_ready(request)]
-        num_decoding = sum(request.num_uncomputed == 1 for request in ready)
-        for request in ready:
+    def _plan_running(self, step: "_StepDraft") -> None:
+        ready = [(request, self._num_ready(request)) for request in self._running]
+        num_decoding = sum(num_inputs == 1 for _, num_inputs in ready)
+        for request, num_ready in ready:
             if step.budget == 0 or request.status is not Status.RUNNING:
                 break  # preempted just now by one before it, and so are all after it
-            num_inputs = request.num_uncomputed
-            num_decoding -= num_inputs == 1
-            num_inputs = min(num_inputs, max(1, step.budget - num_decoding))
+            if num_ready == 0:
+                continue
+            num_decoding -= num_ready == 1
+            num_inputs = min(num_ready, max(1, step.budget - num_decoding))
             if self._reserve(request, request.num_planned + num_inputs):
                 self._add_row(step, request, num_inputs, max_drafts=step.budget - num_decoding - num_inputs)
-            else:
-                is_short = True
-        return is_short
 
     def _plan_waiting(self, step: "_StepDraft") -> None:
         """Start waiting requests while rows, blocks and budget last. All their known tokens get blocks at once; every
@@ -155,9 +150,9 @@ class Scheduler:
             num_inputs = min(request.num_uncomputed, step.budget)
             self._add_row(step, request, num_inputs, max_drafts=0)
 
-    def _is_ready(self, request: Request) -> bool:
-        must_wait = self._proposer is not None and request.num_pending > 0
-        return request.num_uncomputed > 0 and not must_wait
+    def _num_ready(self, request: Request) -> int:
+        """Inputs of a running request that this step could compute."""
+        return 0 if self._proposer is not None and request.num_pending else request.num_uncomputed
 
     def _add_row(self, step: "_StepDraft", request: Request, num_inputs: int, *, max_drafts: int) -> None:
         """Plan `num_inputs` tokens of a request whose blocks are reserved, and drafts after them if there is room."""
@@ -211,11 +206,13 @@ class Scheduler:
         The first in order can take from all others, so it always gets on, and so in turn does everyone.
         """
         missing = self._num_blocks(num_positions) - len(request.table)
+        if missing <= 0:
+            return True
         while missing > self.pool.num_free + self._num_returning() and self._running[-1] is not request:
             self._preempt(self._running[-1])
         if missing > self.pool.num_free:
             return False
-        request.table.extend(self.pool.allocate(max(0, missing)))
+        request.table.extend(self.pool.allocate(missing))
         return True
 
     def _num_returning(self) -> int:

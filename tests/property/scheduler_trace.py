@@ -1,0 +1,251 @@
+"""Drives the scheduler through a trace of arrivals and aborts with a backend that lags one step behind, as a real one
+does, and works out independently what each request must have produced."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from freehold.backends.base import BackendOptions, Row, Step, StepError
+from freehold.backends.referee import StepReferee
+from freehold.backends.script import FailStep, Item, NotFinite, Scripts
+from freehold.backends.scripted import ScriptedModel
+from freehold.kv.blocks import BlockPool
+from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
+from freehold.sched.admission import Limits, check
+from freehold.sched.plan import RowOutcome, StepPlan
+from freehold.sched.scheduler import Scheduler
+
+VOCAB_SIZE = 1000
+STOP_ID = 999
+MAX_GUESSES = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request of a trace.
+
+    Attributes:
+        arrives_at, abort_at: steps.
+        num_answer: scripted ids; the script starts over after them unless `stops`.
+        stops: the scripted answer ends with the stop id.
+        fault_at: index of the answer's id where `fault` strikes.
+    """
+
+    num_prompt: int
+    num_answer: int
+    max_tokens: int
+    arrives_at: int = 0
+    abort_at: int | None = None
+    stops: bool = True
+    fault: NotFinite | FailStep | None = None
+    fault_at: int = 0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A whole run."""
+
+    cases: Sequence[Case]
+    num_blocks: int
+    block_size: int = 4
+    max_num_seqs: int = 4
+    budget: int = 16
+    guess_rate: float | None = None  # None: no proposer; else how often its guesses are right
+    seed: int = 0
+
+
+def prompt_of(index: int, case: Case) -> tuple[int, ...]:
+    """Differs from all others of a trace from its first id on."""
+    return (index, *(random.Random(index).randrange(STOP_ID) for _ in range(case.num_prompt - 1)))
+
+
+def answer_of(index: int, case: Case) -> list[int]:
+    """The scripted ids."""
+    ids = [random.Random(-1 - index).randrange(STOP_ID) for _ in range(case.num_answer)]
+    return [*ids[:-1], STOP_ID] if case.stops else ids
+
+
+class Guesser:
+    """A proposer that knows the answers and is wrong at times."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._rate = trace.guess_rate or 0.0
+        self._random = random.Random(trace.seed)
+        self._answers = {i: (case.num_prompt, answer_of(i, case)) for i, case in enumerate(trace.cases)}
+
+    def propose(self, ids: Sequence[int], max_drafts: int) -> Sequence[int]:
+        num_prompt, answer = self._answers[ids[0]]
+        drafts = [answer[(len(ids) - num_prompt + i) % len(answer)] for i in range(self._random.randint(0, max_drafts))]
+        return [d if self._random.random() < self._rate else (d + 1) % VOCAB_SIZE for d in drafts][:MAX_GUESSES]
+
+
+@dataclass
+class Result:
+    """What one request got."""
+
+    token_ids: list[int] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+
+
+class Run:
+    """Runs a trace step by step, checking all invariants after each."""
+
+    def __init__(self, trace: Trace, *, check_every_step: bool = True) -> None:
+        self.trace = trace
+        scripts = Scripts()
+        for index, case in enumerate(trace.cases):
+            items: list[Item] = [*answer_of(index, case)]
+            if case.fault:
+                items.insert(min(case.fault_at, len(items)), case.fault)
+            scripts.add(prompt_of(index, case), items)
+        options = BackendOptions(trace.num_blocks, trace.block_size, trace.max_num_seqs, trace.budget)
+        self._model = ScriptedModel(VOCAB_SIZE, options, scripts)
+        self._referee = StepReferee(VOCAB_SIZE, options)
+        limits = Limits(
+            max_model_len=trace.num_blocks * trace.block_size,
+            vocab_size=VOCAB_SIZE,
+            block_size=trace.block_size,
+            max_num_seqs=trace.max_num_seqs,
+            max_num_batched_tokens=trace.budget,
+        )
+        self.limits = limits
+        self.scheduler = Scheduler(
+            BlockPool(trace.num_blocks),
+            limits,
+            clock=lambda: 0.0,
+            proposer=None if trace.guess_rate is None else Guesser(trace),
+        )
+        self.results = [Result() for _ in trace.cases]
+        self.num_steps = 0
+        self.num_submitted = 0
+        self._check_every_step = check_every_step
+        self._running: tuple[StepPlan, Step] | None = None
+        self._arrivals = sorted(range(len(trace.cases)), key=lambda i: trace.cases[i].arrives_at)
+        self._aborts = sorted((c.abort_at, i) for i, c in enumerate(trace.cases) if c.abort_at is not None)
+
+    def run(self) -> "Run":
+        """To the end. Fails if the scheduler takes more steps than the work can need."""
+        work = sum(c.num_prompt + c.max_tokens for c in self.trace.cases)
+        last = max((max(c.arrives_at, c.abort_at or 0) for c in self.trace.cases), default=0)
+        while self.step():
+            assert self.num_steps < last + 10 * work * (1 + len(self.trace.cases)), "no progress"
+        self.scheduler.check_idle()
+        return self
+
+    def step(self) -> bool:
+        """One turn of the engine's loop. False once nothing is left to come."""
+        while self._arrivals and self.trace.cases[self._arrivals[0]].arrives_at <= self.num_steps:
+            generate = self._generate(self._arrivals.pop(0))
+            check(generate, self.limits)
+            self.scheduler.add(generate)
+        while self._aborts and self._aborts[0][0] <= self.num_steps:
+            self._take(self.scheduler.abort(_name(self._aborts.pop(0)[1])))
+        self.num_steps += 1
+        plan = self.scheduler.plan()
+        submitted = self._submit(plan) if plan.rows else None
+        if submitted is None and self._running is None and self.scheduler.has_work:
+            raise AssertionError("stuck")
+        if self._running:
+            self._collect(*self._running)
+        self._running = submitted
+        if self._check_every_step:
+            self.scheduler.check()
+        return bool(self._arrivals or self._aborts or self.scheduler.has_work)
+
+    def _submit(self, plan: StepPlan) -> tuple[StepPlan, Step]:
+        rows = [
+            Row(
+                start_pos=row.start_pos,
+                token_ids=row.token_ids,
+                block_ids=np.frombuffer(row.block_buffer, np.int32, row.num_blocks),
+                num_sampled=row.num_sampled,
+                sampling=row.sampling,
+                fed_by=row.fed_by,
+                want_digests=row.want_digests,
+            )
+            for row in plan.rows
+        ]
+        assert plan.num_inputs <= self.trace.budget
+        assert len(rows) <= self.trace.max_num_seqs
+        step = Step(plan.step_id, rows)
+        self._referee.submitted(step)
+        self.num_submitted += 1
+        return plan, step
+
+    def _collect(self, plan: StepPlan, step: Step) -> None:
+        self._referee.collected(step.step_id)
+        result, effects = self._model.run(step, {})
+        if any(isinstance(effect, FailStep) for effect in effects):
+            self._take(self.scheduler.fail_step(plan, code="step_failed", message=str(StepError())))
+            return
+        outcomes = [RowOutcome(row.token_ids, row.digests, row.finite) for row in result.rows]
+        self._take(self.scheduler.apply(plan, outcomes))
+
+    def _take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            result = self.results[int(event.request_id)]
+            assert not result.finishes, "an event after the last"
+            if isinstance(event, Tokens):
+                assert len(event.digests) == len(event.token_ids) > 0
+                result.token_ids.extend(event.token_ids)
+                result.digests.extend(event.digests)
+            else:
+                result.finishes.append(event)
+
+    def _generate(self, index: int) -> Generate:
+        case = self.trace.cases[index]
+        sampling = Sampling(max_tokens=case.max_tokens, stop_ids=frozenset({STOP_ID}))
+        prompt = prompt_of(index, case)
+        return Generate(request_id=_name(index), prompt_ids=prompt, sampling=sampling, digests=True)
+
+
+def _name(index: int) -> RequestId:
+    return RequestId(str(index))
+
+
+def expected(trace: Trace, index: int) -> tuple[list[int], str]:
+    """Ids and reason of a request that is neither aborted nor struck by a fault."""
+    case, answer = trace.cases[index], answer_of(index, trace.cases[index])
+    room = min(case.max_tokens, trace.num_blocks * trace.block_size - case.num_prompt)
+    ids = [answer[i % len(answer)] for i in range(room)]
+    if STOP_ID in ids:
+        return ids[: ids.index(STOP_ID) + 1], "stop"
+    return ids, "length"
+
+
+def check_results(run: Run) -> None:
+    """Every request ended once, and got exactly what its script says."""
+    any_failing_step = any(isinstance(case.fault, FailStep) for case in run.trace.cases)
+    for index, (case, result) in enumerate(zip(run.trace.cases, run.results, strict=True)):
+        assert len(result.finishes) == 1
+        finish = result.finishes[0]
+        ids, reason = expected(run.trace, index)
+        allowed = {reason}
+        if case.abort_at is not None:
+            allowed.add("cancelled")
+        if any_failing_step:
+            allowed.add("failed")
+        if isinstance(case.fault, NotFinite):
+            # With guesses, one row samples several ids, and a fault behind any of them, even past the end, takes all.
+            num_more = 0 if run.trace.guess_rate is None else MAX_GUESSES
+            struck_at = min(case.fault_at, len(answer_of(index, case)))
+            if struck_at < len(ids):
+                allowed = (allowed - {reason}) | {"failed"}
+            elif struck_at < len(ids) + num_more:
+                allowed.add("failed")
+        assert finish.reason in allowed
+        assert finish.num_prompt_tokens == case.num_prompt
+        assert finish.num_output_tokens == len(result.token_ids)
+        if finish.reason == reason:
+            assert result.token_ids == ids
+        else:
+            assert result.token_ids == ids[: len(result.token_ids)]
+        if finish.reason == "failed" and not any_failing_step:
+            assert finish.code == "numeric_error"
+            assert len(result.token_ids) <= case.fault_at
+            if run.trace.guess_rate is None:
+                assert len(result.token_ids) == min(case.fault_at, case.num_answer)
+        assert (finish.stop_id == STOP_ID) if finish.reason == "stop" else finish.stop_id is None

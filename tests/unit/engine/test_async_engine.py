@@ -1,0 +1,101 @@
+"""The engine for coroutines."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from engine_fixtures import generate, scripted_config, wait_until
+
+from freehold.backends.script import Pause, Scripts
+from freehold.engine.client import AsyncEngine, Engine
+from freehold.errors import EngineError, RequestError
+from freehold.protocol import Finish, Tokens
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    scripts = Scripts()
+    scripts.add((9,), [6, Pause(0.02)] * 4000)
+    with Engine.start(scripted_config(), scripts=scripts) as engine:
+        yield engine
+    engine.ledger().check(0)
+
+
+async def collect(engine: Engine, name: str, prompt: tuple[int, ...], max_tokens: int) -> list[int]:
+    token_ids: list[int] = []
+    finishes = 0
+    async for event in AsyncEngine(engine).generate(generate(name, prompt, max_tokens=max_tokens)):
+        if isinstance(event, Tokens):
+            token_ids.extend(event.token_ids)
+        else:
+            finishes += 1
+    assert finishes == 1
+    return token_ids
+
+
+def test_many_at_once(engine: Engine) -> None:
+    async def run() -> list[list[int]]:
+        return await asyncio.gather(*(collect(engine, str(i), (i, 1, 2), 50) for i in range(100)))
+
+    assert asyncio.run(run()) == [([i, 1, 2] * 17)[:50] for i in range(100)]
+
+
+def test_refusals_come_before_any_event(engine: Engine) -> None:
+    async def run() -> None:
+        with pytest.raises(RequestError):
+            await collect(engine, "a", (), 5)
+        engine.shutdown()
+        with pytest.raises(EngineError):
+            await collect(engine, "a", (1,), 5)
+
+    asyncio.run(run())
+
+
+def test_closing_the_iterator_aborts(engine: Engine) -> None:
+    async def run() -> None:
+        events = AsyncEngine(engine).generate(generate("a", (9,), max_tokens=4000))
+        assert isinstance(await anext(events), Tokens)
+        await events.aclose()
+
+    asyncio.run(run())
+    wait_until(lambda: engine.num_live == 0)
+    assert engine.ledger().cancelled == 1
+
+
+def test_cancelling_the_task_aborts(engine: Engine) -> None:
+    async def run() -> None:
+        task = asyncio.create_task(collect(engine, "a", (9,), 4000))
+        while engine.num_live == 0:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    wait_until(lambda: engine.num_live == 0)
+    assert engine.ledger().cancelled == 1
+
+
+def test_a_loop_that_is_gone_costs_its_request_only(engine: Engine) -> None:
+    """The event loop closes while its request runs, as when a server thread dies."""
+
+    async def begin() -> None:
+        events = AsyncEngine(engine).generate(generate("a", (9,), max_tokens=4000))
+        await anext(events)
+        abandoned.append(events)
+
+    abandoned: list[object] = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+    wait_until(lambda: engine.num_live == 0)
+    assert engine.health().ok
+    assert asyncio.run(collect(engine, "b", (1,), 3)) == [1, 1, 1]
+
+
+def test_the_last_event_is_the_finish(engine: Engine) -> None:
+    async def run() -> list[object]:
+        return [event async for event in AsyncEngine(engine).generate(generate("a", (1,), max_tokens=3))]
+
+    events = asyncio.run(run())
+    assert [isinstance(event, Finish) for event in events] == [False] * (len(events) - 1) + [True]
