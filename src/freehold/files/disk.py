@@ -33,6 +33,11 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def is_plain_name(name: str) -> bool:
+    """Is `name` that of a file in a directory, and no way out of it?"""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
 def check_free_space(directory: Path, needed_bytes: int) -> None:
     """Raise ResourceError unless `needed_bytes` and a little more are free on the disk of `directory`."""
     free_bytes = shutil.disk_usage(directory).free

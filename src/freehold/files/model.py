@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from freehold.errors import ModelFileError, ModelNotFoundError
 from freehold.files.digests import file_digest
+from freehold.files.disk import is_plain_name
 from freehold.files.gguf_shards import GGUFModel, open_gguf
 from freehold.files.safetensors import SafetensorsModel, has_safetensors, open_safetensors
 from freehold.files.strict_json import parse_json
@@ -83,7 +84,7 @@ class ModelFiles:
         return None if raw is None else parse_json(raw, str(self.path / name))
 
     def _read_bytes(self, name: str) -> bytes | None:
-        if Path(name).name != name:
+        if not is_plain_name(name):
             raise ValueError(f"{name!r} is not a plain file name")
         return _read_side_file(self.path / name) if self.format == "hf" else None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from freehold.errors import DownloadError, UnsupportedModelError
 from freehold.files import layout
 from freehold.files.digests import file_digest
-from freehold.files.disk import check_free_space, disk_errors
+from freehold.files.disk import check_free_space, disk_errors, is_plain_name
 from freehold.files.gguf_shards import shard_prefix
 from freehold.files.mapped import MappedFile
 from freehold.files.progress import OnProgress, Progress, directory_bytes, watch_directory
@@ -121,7 +121,7 @@ def _list_files(api: "HfApi", hub: HubName) -> tuple[str, list[_RemoteFile]]:
 
 def _choose(hub: HubName, listing: list[_RemoteFile]) -> list[_RemoteFile]:
     """What to fetch: files of the repository's root, never below."""
-    root = [file for file in listing if "/" not in file.name and file.name not in ("", ".", "..")]
+    root = [file for file in listing if is_plain_name(file.name)]
     ggufs = [file for file in root if file.name.endswith(".gguf")]
     if hub.file is not None:
         shards = [file for file in ggufs if _model_of(file.name) == _model_of(hub.file)]

@@ -236,9 +236,15 @@ _DECODERS: dict[DType, Callable[[Blocks], Floats]] = {
 def _to_bf16(floats: Floats) -> NDArray[np.uint16]:
     """Nearest, ties to even; NaN stays NaN and becomes quiet."""
     bits = floats.view(np.uint32)
-    rounded = (bits.astype(np.uint64) + np.uint64(0x7FFF) + (bits >> 16 & 1)) >> np.uint64(16)
-    is_nan = bits & 0x7FFFFFFF > 0x7F800000
-    return np.where(is_nan, bits >> 16 | 0x40, rounded).astype("<u2")
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)
+    rounded += np.uint32(0x7FFF)
+    rounded += bits  # wraps for NaN alone
+    rounded >>= np.uint32(16)
+    is_nan = bits & np.uint32(0x7FFFFFFF) > np.uint32(0x7F800000)
+    if is_nan.any():
+        rounded = np.where(is_nan, bits >> np.uint32(16) | np.uint32(0x40), rounded)
+    return rounded.astype("<u2")
 
 
 def _inverse(scales: Floats) -> Floats:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from freehold.errors import ModelFileError
+from freehold.files.disk import is_plain_name
 from freehold.files.mapped import MappedFile
 from freehold.files.strict_json import parse_json
 from freehold.files.tensor_table import ForeignTensor
@@ -93,7 +94,7 @@ def _read_index(path: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelFileError(f"{path}: 'weight_map' is missing, empty or not an object; download the index again.")
     for name, file_name in weight_map.items():
-        if not isinstance(file_name, str) or Path(file_name).name != file_name or "\0" in file_name or not file_name:
+        if not isinstance(file_name, str) or not is_plain_name(file_name):
             raise ModelFileError(f"{path}: 'weight_map' gives tensor {name[:100]!r} the file {str(file_name)[:100]!r}; "
                                  "it must be the name of a file in the same directory.")  # fmt: skip
     return weight_map
