@@ -17,13 +17,15 @@ HF_IGNORED_KEYS = frozenset(
     {
         # names, versions and tools
         *("_name_or_path", "architectures", "transformers_version", "unsloth_version", "unsloth_fixed"),
-        *("transformers.js_config", "is_llama_config", "_attn_implementation_autoset", "auto_map", "model_name"),
+        *("transformers.js_config", "is_llama_config", "auto_map", "model_name", "tokenizer_class"),
+        # how transformers computes, not what
+        *("attn_implementation", "_attn_implementation_autoset", "_flash_attn_2_enabled", "torchscript"),
         # training
-        *("attention_dropout", "initializer_range", "use_cache", "pretraining_tp"),
+        *("attention_dropout", "initializer_range", "use_cache", "pretraining_tp", "max_sequence_length"),
         # storage type of the weights: each tensor says its own
         *("torch_dtype", "dtype"),
         # special token ids: the text layer reads them
-        *("bos_token_id", "eos_token_id", "pad_token_id"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id"),
     }
 )
 """Keys of config.json that don't affect what a model computes. (``pretraining_tp`` splits products into sums that are

@@ -21,6 +21,7 @@ FAMILY = "qwen2"
 
 def read_hf_qwen2(keys: Keys) -> Reading:
     """``model_type`` qwen2."""
+    keys.require("use_mrope", False, why="positions in several dimensions")
     sizes = read_hf_sizes(keys, num_kv_heads=32, head_dim=None)
     spec = make_spec(
         sizes,
