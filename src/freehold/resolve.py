@@ -205,6 +205,22 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
     return Resolved(engine=engine, serve=serve, values=ordered)
 
 
+def lookup(name: str, flags: Mapping[str, Any], config: Path | None = None) -> Value:
+    """One setting that doesn't depend on the machine, and where it came from.
+
+    Raises:
+        ConfigError: an unknown name or an unusable value, of any setting.
+    """
+    return _collect(flags, os.environ, config)[name]
+
+
+def table(values: Mapping[str, Value]) -> str:
+    """Settings, their values and sources, one a line."""
+    rows = [(name, _shown(name, value.value), value.source) for name, value in values.items()]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
+
+
 def engine_config(
     *, model: str | Path = DEFAULT_MODEL, machine: Machine | None = None, **overrides: Any
 ) -> EngineConfig:
@@ -217,6 +233,10 @@ def engine_config(
     Raises as `serve_config` does.
     """
     return _engine(_collect({"model": model, **overrides}, os.environ, None), machine or read_machine())
+
+
+def _shown(name: str, value: Any) -> str:
+    return format_size(value) if _BY_NAME[name].parse is parse_size else str(value)
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -211,7 +211,7 @@ class AsyncEngine:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    async def generate(self, generate: Generate) -> AsyncIterator[Event]:
+    async def generate(self, generate: Generate) -> AsyncGenerator[Event, None]:
         """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
 
         Raises:

@@ -1,0 +1,74 @@
+"""``freehold doctor``."""
+
+import importlib
+import platform
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from freehold import __version__, resolve
+from freehold.errors import UserError
+from freehold.files import store
+from freehold.machine import read_machine
+
+SMALL_DISK_BYTES = 1 << 30
+_LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "uvloop", "httptools")
+
+
+def doctor() -> None:
+    """Tell what this machine offers, and what is missing to serve a model. Exit code 2 if something is."""
+    machine = read_machine()
+    home = resolve.home_directory()
+    print(f"freehold   {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    print(f"libraries  {', '.join(f'{name} {version(name)}' for name in _LIBRARIES)}")
+    print(f"processor  {machine.processor}: {', '.join(machine.isa_levels)}")
+    print(f"cores      {machine.num_cores} ({machine.cores_from})")
+    memory, free = resolve.format_size(machine.memory_bytes), resolve.format_size(machine.available_bytes)
+    print(f"memory     {memory} ({machine.memory_from}), {free} available")
+    faults = [fault for fault in (_disk(home), _models(home), _native(), _port()) if fault]
+    for fault in faults:
+        print(f"  fault: {fault}")
+    print("ready to serve" if not faults else f"{len(faults)} fault{'s' if len(faults) > 1 else ''}")
+    if faults:
+        sys.exit(2)
+
+
+def _disk(home: Path) -> str:
+    existing = next(path for path in (home, *home.parents) if path.exists())
+    free_bytes = shutil.disk_usage(existing).free
+    print(f"disk       {resolve.format_size(free_bytes)} free at {home}")
+    return (
+        "" if free_bytes >= SMALL_DISK_BYTES else f"less than {resolve.format_size(SMALL_DISK_BYTES)} of disk is free"
+    )
+
+
+def _models(home: Path) -> str:
+    models = [model.name for model in store.list_models(home)]
+    print(f"models     {', '.join(models) or 'none'}")
+    return "" if models else "no model is in the store: `freehold pull` fetches the default one"
+
+
+def _native() -> str:
+    """Load the native extension."""
+    try:
+        module = importlib.import_module("freehold._native")
+    except ImportError as error:
+        return f"the native extension doesn't load: {error}; build it with `make native`, or reinstall"
+    print(f"native     {module.__file__}")
+    return ""
+
+
+def _port() -> str:
+    """Try the address that `freehold serve` would take."""
+    from freehold.config import ServeConfig
+    from freehold.serve.server import bind
+
+    host = resolve.lookup("host", {}).value
+    port = resolve.lookup("port", {}).value
+    try:
+        bind(ServeConfig(host=host, port=port)).close()
+    except UserError as error:
+        return str(error)
+    print(f"port       {port} on {host} is free")
+    return ""

@@ -1,0 +1,55 @@
+"""Options of the command line, made from the one list of settings in `freehold.resolve`."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from freehold.resolve import SETTINGS, Setting
+
+ModelArgument = Annotated[
+    str | None, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.", show_default=False)
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.", show_default=False)]
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="Folder of the model store.", envvar="FREEHOLD_HOME", show_default=False)
+]
+
+
+def with_settings(*, serve: bool, model: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for each setting. It receives those that were given as ``flags``, by name.
+
+    Args:
+        serve: settings of the HTTP server too.
+        model: ``--model`` too, for commands whose argument MODEL may be left out.
+    """
+    chosen = {f"setting_{s.name}": s for s in SETTINGS if (serve or not s.serve_only) and (model or s.name != "model")}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            given = {chosen[name].name: arguments.pop(name) for name in chosen}
+            command(**arguments, flags={name: text for name, text in given.items() if text is not None})
+
+        parameters = [
+            *(p for p in inspect.signature(command).parameters.values() if p.name != "flags"),
+            *(_parameter(name, setting) for name, setting in chosen.items()),
+        ]
+        # What typer reads. `wraps` copied those of the undecorated command.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(name: str, setting: Setting) -> inspect.Parameter:
+    text = setting.help[:1].upper() + setting.help[1:] + "."
+    default = "" if setting.default is None else f" Default: {setting.default}."
+    option = typer.Option(*setting.aliases, setting.flag, help=text + default, show_default=False, metavar="VALUE")
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
+    )

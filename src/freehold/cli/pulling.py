@@ -1,0 +1,55 @@
+"""Fetching models with a progress bar."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from freehold import resolve
+from freehold.errors import ModelNotFoundError
+from freehold.files import store
+from freehold.files.progress import Progress
+
+T = TypeVar("T")
+
+
+def pull(name: str, home: Path) -> Path:
+    """Fetch a model into the store unless it is there; shows progress on stderr. Returns what to open.
+
+    Raises as `store.pull` does.
+    """
+    # rich takes longer to import than most commands to run.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Bars(*columns, console=Console(file=sys.stderr), transient=True) as bars:
+        task = bars.add_task(name, total=None)
+
+        def show(progress: Progress) -> None:
+            bars.update(
+                task,
+                description=f"{name}: {progress.phase}",
+                completed=progress.done_bytes,
+                total=progress.total_bytes or None,
+            )
+
+        return store.pull(name, home, show)
+
+
+def with_default_model(
+    work: Callable[[Mapping[str, Any], Path | None], T], flags: Mapping[str, Any], config: Path | None
+) -> T:
+    """Do `work` with the settings; if it lacks the default model and nobody named another, fetch it and try again."""
+    try:
+        return work(flags, config)
+    except ModelNotFoundError:
+        asked = resolve.lookup("model", flags, config)
+        if asked.source != "default":
+            raise
+        print(f"Fetching the default model, {asked.value}.", file=sys.stderr)
+        pull(asked.value, resolve.lookup("home", flags, config).value)
+        return work(flags, config)

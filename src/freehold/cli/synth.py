@@ -1,0 +1,57 @@
+"""``freehold synth``."""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from freehold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from freehold.synth import SynthConfig
+
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="A .gguf file, or a directory for safetensors.")]
+Preset = Annotated[str | None, typer.Option("--preset", help="Sizes by name; an unknown one lists all.")]
+Sizes = Annotated[Path | None, typer.Option("--sizes", help="JSON file with the sizes of the model.")]
+TypeOption = Annotated[str, typer.Option("--dtype", help="Type of the matrices: F32, F16, BF16, Q8_0, Q4_1, Q4_0.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same weights.")]
+
+
+def synth(out: Out, preset: Preset = None, sizes: Sizes = None, dtype: TypeOption = "BF16", seed: Seed = 0) -> None:
+    """Write a random-weight checkpoint of any size: it loads, serves and costs like a real one, and says nothing."""
+    from freehold.files.tensors import DType
+    from freehold.synth import PRESETS, write_checkpoint
+
+    if (preset is None) == (sizes is None):
+        raise ConfigError("name either --preset or --sizes")
+    if preset is not None and preset not in PRESETS:
+        raise ConfigError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
+    if dtype not in DType.__members__:
+        raise ConfigError(f"--dtype can't be {dtype!r}; known are {', '.join(DType.__members__)}")
+    config = PRESETS[preset] if preset is not None else _read(sizes or Path())
+    form: Literal["gguf", "hf"] = "gguf" if out.suffix == ".gguf" else "hf"
+
+    def show(done_bytes: int, total_bytes: int) -> None:
+        print(f"\r{done_bytes * 100 // max(1, total_bytes):3d} %", end="", file=sys.stderr, flush=True)
+
+    write_checkpoint(config, out, format=form, dtype=DType[dtype], seed=seed, on_progress=show)
+    print(f"\r{out}: {config.num_parameters / 1e6:.1f} M parameters of {config.family}, seed {seed}", file=sys.stderr)
+
+
+def _read(path: Path) -> "SynthConfig":
+    import msgspec
+
+    from freehold.synth import SynthConfig
+
+    try:
+        values = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+        known = {field.name for field in fields(SynthConfig)}
+        if strangers := sorted(values.keys() - known):
+            raise ConfigError(f"{path} has unknown keys {', '.join(strangers)}; known are {', '.join(sorted(known))}")
+        return msgspec.json.decode(path.read_bytes(), type=SynthConfig)
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} doesn't describe a model: {error}") from None

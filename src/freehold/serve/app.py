@@ -1,0 +1,45 @@
+"""The ASGI application: routes, errors, and the guard around them."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from freehold.errors import FreeholdError
+from freehold.serve.chat import create_chat
+from freehold.serve.completions import create_completion
+from freehold.serve.failure import handle
+from freehold.serve.guard import Guard
+from freehold.serve.health import live, ready
+from freehold.serve.models import get_model, list_models
+from freehold.serve.reply import ClientLeftError
+from freehold.serve.service import Service
+
+
+def build_app(service: Service) -> ASGIApp:
+    """The server of one model."""
+    app = Starlette(
+        routes=[
+            Route("/v1/chat/completions", create_chat, methods=["POST"]),
+            Route("/v1/completions", create_completion, methods=["POST"]),
+            Route("/v1/models", list_models),
+            Route("/v1/models/{model:path}", get_model),
+            Route("/livez", live),
+            Route("/readyz", ready),
+            Route("/health", ready),
+        ],
+        exception_handlers={
+            ClientLeftError: _pass_on,
+            FreeholdError: handle,
+            HTTPException: handle,
+            Exception: handle,
+        },
+    )
+    app.state.service = service
+    return Guard(app, service.config.host)
+
+
+async def _pass_on(_request: Request, error: Exception) -> Response:
+    raise error

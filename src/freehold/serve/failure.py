@@ -1,0 +1,68 @@
+"""Errors as HTTP answers: OpenAI's shape, 4xx for what the client can put right, 5xx for what it can't."""
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from freehold.errors import EngineError, FreeholdError, RequestError
+from freehold.serve.schema import Failure, FailureBody
+
+RETRY_AFTER_S = 1
+"""What clients are told to wait before they try again: requests leave a full server every second or so."""
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
+_UNAVAILABLE = frozenset({"engine_stopping", "engine_stopped", "draining"})
+
+
+class HttpError(FreeholdError):
+    """An error with a status of its own. `code` is for machines; None takes the status's usual one."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code or _CODES.get(status)
+        self.param = param
+
+
+def describe(error: Exception) -> tuple[int, Failure]:
+    """Status and body of an error. What is unexpected shows nothing of its inside."""
+    match error:
+        case HttpError():
+            return error.status, _failure(error.status, str(error), error.param, error.code)
+        case RequestError():
+            return 400, _failure(400, str(error), error.param, error.code)
+        case EngineError():
+            status = 503 if error.code in _UNAVAILABLE else 500
+            return status, _failure(status, str(error), None, error.code)
+        case HTTPException():
+            return error.status_code, _failure(error.status_code, error.detail, None, _CODES.get(error.status_code))
+    return 500, _failure(500, "the server failed; its log has the details under this request's id", None, "internal")
+
+
+def respond(status: int, failure: Failure, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that carries a failure, with Retry-After where trying again can help."""
+    retry = {"retry-after": str(RETRY_AFTER_S)} if status in {429, 503} else {}
+    return Response(
+        msgspec.json.encode(FailureBody(failure)),
+        status,
+        media_type="application/json",
+        headers={**retry, **(headers or {})},
+    )
+
+
+async def handle(request: Request, error: Exception) -> Response:
+    """Starlette's hook for exceptions."""
+    status, failure = describe(error)
+    if isinstance(error, HTTPException):
+        failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}"
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return respond(status, failure, headers)
+
+
+def _failure(status: int, message: str, param: str | None, code: str | None) -> Failure:
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return Failure(message=message, type=kind, param=param, code=code)

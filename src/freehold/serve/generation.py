@@ -1,0 +1,156 @@
+"""Prompts become answers: one stream of pieces, which a streamed reply sends on and a plain one folds."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from freehold.engine.client import AsyncEngine
+from freehold.errors import EngineError
+from freehold.protocol import Generate, RequestId, Tokens
+from freehold.serve.reply import Record
+from freehold.serve.schema import Usage
+from freehold.serve.service import Service
+from freehold.text.params import SamplingParams, context_room
+from freehold.text.stream import TextResult, TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What happened to one answer.
+
+    Attributes:
+        index: which of the request's answers.
+        text: new text, never part of a stop string; may be empty.
+        token_ids: ids that were sampled for it.
+        result: the whole answer, on its last piece alone. `text` then is the result's tail.
+    """
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    result: TextResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One answer to one prompt, ready to be generated."""
+
+    index: int
+    generate: Generate
+    text: TextStream
+
+
+def plan_jobs(
+    service: Service, request_id: str, prompts: Sequence[Sequence[int]], params: SamplingParams, seed: int, param: str
+) -> list[Job]:
+    """Jobs of a request: `n` answers to each prompt. A prompt's answers don't depend on the prompts beside it.
+
+    Args:
+        prompts: token ids.
+        seed: taken if the parameters have none.
+        param: the field that the prompts came from.
+
+    Raises:
+        RequestError: a prompt is too long or holds ids that the model doesn't have.
+    """
+    tokenizer = service.text.tokenizer
+    jobs: list[Job] = []
+    for ids in prompts:
+        tokenizer.check_ids(ids, param=param, vocab_size=service.info.vocab_size)
+        room = context_room(len(ids), service.info.max_model_len, param=param)
+        for choice in range(params.n):
+            sampling = params.to_engine(eos_ids=tokenizer.eos_ids, choice=choice, fresh_seed=seed, room=room)
+            generate = Generate(
+                request_id=RequestId(f"{request_id}-{len(jobs)}"), prompt_ids=tuple(ids), sampling=sampling
+            )
+            text = TextStream(tokenizer, ids, params.stop_strings, sampling.stop_ids)
+            jobs.append(Job(len(jobs), generate, text))
+    return jobs
+
+
+async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> AsyncGenerator[Piece, None]:
+    """Pieces of all jobs as they come, each job's in order. Closing the iterator early aborts what still runs.
+
+    Args:
+        record: learns when the first token came, how many came, and how the answers ended.
+
+    Raises:
+        EngineError: the engine failed, ended or cancelled a request; the others are aborted.
+    """
+    async with aclosing(_answer(engine, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
+        async for piece in pieces:
+            if piece.token_ids:
+                record.first_s = record.first_s or time.monotonic()
+                record.num_output_tokens += len(piece.token_ids)
+            if piece.result is not None and piece.result.finish_reason not in record.outcome.split(","):
+                record.outcome += ("," if record.outcome else "") + piece.result.finish_reason
+            yield piece
+
+
+async def _merge(engine: AsyncEngine, jobs: Sequence[Job]) -> AsyncGenerator[Piece, None]:
+    """Pieces of several jobs that run at the same time."""
+    arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+    tasks = [asyncio.create_task(_forward(engine, job, arrived)) for job in jobs]
+    num_running = len(jobs)
+    try:
+        while num_running:
+            piece = await arrived.get()
+            if isinstance(piece, Exception):
+                raise piece
+            num_running -= piece.result is not None
+            yield piece
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def fold(pieces: AsyncGenerator[Piece, None], num_jobs: int) -> list[TextResult]:
+    """Results of all jobs, by index: a plain reply is a streamed one, read to its end."""
+    results: dict[int, TextResult] = {}
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece.result is not None:
+                results[piece.index] = piece.result
+    return [results[index] for index in range(num_jobs)]
+
+
+def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
+    """Usage of a request: each prompt once, every output."""
+    num_prompt = sum(result.num_prompt_tokens for result in results[::jobs_per_prompt])
+    num_output = sum(result.num_output_tokens for result in results)
+    return Usage(prompt_tokens=num_prompt, completion_tokens=num_output, total_tokens=num_prompt + num_output)
+
+
+async def _answer(engine: AsyncEngine, job: Job) -> AsyncGenerator[Piece, None]:
+    """Pieces of one job."""
+    async with aclosing(engine.generate(job.generate)) as events:
+        async for event in events:
+            if isinstance(event, Tokens):
+                was_stopped = job.text.stopped
+                delta = job.text.push(event)
+                if job.text.stopped and not was_stopped:
+                    engine.engine.abort(job.generate.request_id)
+                if not was_stopped:
+                    yield Piece(job.index, delta.text, delta.token_ids)
+                continue
+            if event.reason == "failed":
+                raise EngineError(
+                    event.message or "the engine failed on this request", code=event.code or "engine_failed"
+                )
+            result = job.text.finish(event)
+            if result.finish_reason == "cancelled":
+                raise EngineError("the server is shutting down and cut this answer short", code="engine_stopping")
+            yield Piece(job.index, result.tail, (), result)
+
+
+async def _forward(engine: AsyncEngine, job: Job, arrived: "asyncio.Queue[Piece | Exception]") -> None:
+    """Put one job's pieces, or the error that ended it, into the queue of all."""
+    try:
+        async with aclosing(_answer(engine, job)) as pieces:
+            async for piece in pieces:
+                arrived.put_nowait(piece)
+    except Exception as error:
+        arrived.put_nowait(error)

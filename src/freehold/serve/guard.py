@@ -1,0 +1,98 @@
+"""The door: every request gets an id, a check of the host it was sent to, and one line in the access log."""
+
+import logging
+import re
+import time
+import uuid
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from freehold.serve.failure import HttpError, describe, respond
+from freehold.serve.reply import ClientLeftError, Record
+
+CLIENT_LEFT = 499
+"""Status in the log of a request whose client left, as nginx writes it."""
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1"})
+
+_access = logging.getLogger("freehold.access")
+_log = logging.getLogger(__name__)
+
+
+class Guard:
+    """Wraps the application.
+
+    On a loopback address only loopback names are accepted as Host: a web page that a browser was made to resolve to
+    127.0.0.1 (DNS rebinding) sends its own.
+    """
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        """
+        Args:
+            host: the address that the server listens on.
+        """
+        self._app = app
+        self._hosts = _LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        record = Record(given if _ID.fullmatch(given) else f"req-{uuid.uuid4().hex}")
+        scope["freehold.record"] = record
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = record.request_id
+            await send(message)
+
+        try:
+            if self._hosts is not None and _host_name(headers.get("host", "")) not in self._hosts:
+                error = HttpError(403, "the Host header doesn't name this server", code="host_not_allowed")
+                await respond(*describe(error))(scope, receive, send_on)
+            else:
+                await self._app(scope, receive, send_on)
+        except ClientLeftError:
+            record.status, record.outcome = CLIENT_LEFT, "cancelled"
+        except Exception:
+            # The application has answered 500 by now, without a word of what happened.
+            _log.exception("request %s failed", record.request_id)
+        finally:
+            _write(scope, record)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's own."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _write(scope: Scope, record: Record) -> None:
+    """The line of a request: never its prompt, its answer, its query or its headers."""
+    level = logging.INFO if scope["path"].startswith("/v1/") else logging.DEBUG
+    if not _access.isEnabledFor(level):
+        return
+    parts = [record.request_id, scope["method"], ascii(scope["path"][:200])[1:-1], str(record.status)]
+    if record.num_prompt_tokens:
+        parts.append(f"prompt={record.num_prompt_tokens} output={record.num_output_tokens}")
+    if record.outcome:
+        parts.append(f"outcome={record.outcome}")
+    if record.first_s is not None:
+        parts.append(f"first={record.first_s - record.started_s:.3f}s")
+    parts.append(f"total={time.monotonic() - record.started_s:.3f}s")
+    _access.log(level, " ".join(parts))

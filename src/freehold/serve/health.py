@@ -1,0 +1,23 @@
+"""``/livez``, ``/readyz`` and ``/health``: open to all, and none of them waits on the engine."""
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from freehold.errors import EngineError
+from freehold.serve.failure import describe, respond
+from freehold.serve.service import Service
+
+
+async def live(_request: Request) -> Response:
+    """The event loop moves: that this is answered shows it."""
+    return PlainTextResponse("ok")
+
+
+async def ready(request: Request) -> Response:
+    """The model is loaded, the engine makes progress or is idle, and the server isn't shutting down; else 503."""
+    service: Service = request.app.state.service
+    if reason := service.not_ready():
+        return respond(
+            *describe(EngineError(reason, code="draining" if service.load.is_draining else "engine_stopped"))
+        )
+    return PlainTextResponse("ok")

@@ -1,0 +1,43 @@
+"""``GET /v1/models`` and ``GET /v1/models/{id}``."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from freehold.serve.schema import ModelCard, ModelList
+from freehold.serve.service import MAX_ANSWERS, Service
+from freehold.text import params
+
+
+async def list_models(request: Request) -> Response:
+    """The served model, as a list of one."""
+    return _json(ModelList([_card(request.app.state.service)]))
+
+
+async def get_model(request: Request) -> Response:
+    """The served model, if that is its name."""
+    service: Service = request.app.state.service
+    service.check_model(request.path_params["model"])
+    return _json(_card(service))
+
+
+def _card(service: Service) -> ModelCard:
+    return ModelCard(
+        id=service.config.served_model_name,
+        created=service.created,
+        max_model_len=service.info.max_model_len,
+        limits={
+            "n": params.MAX_N,
+            "answers_per_request": MAX_ANSWERS,
+            "stop": params.MAX_STOPS,
+            "stop_bytes": params.MAX_STOP_BYTES,
+            "stop_token_ids": params.MAX_STOP_TOKEN_IDS,
+            "body_bytes": service.config.max_body_bytes,
+            "answers_at_once": service.max_answers,
+        },
+        system_fingerprint=service.info.fingerprint,
+    )
+
+
+def _json(struct: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(struct), media_type="application/json")

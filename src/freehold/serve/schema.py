@@ -1,0 +1,262 @@
+"""Bodies of requests and answers. The one schema of the HTTP API; field names and meanings are OpenAI's.
+
+Requests: `body.decode` refuses what stands in none of a struct's fields, `NEUTRAL` and `IGNORED`. Fields of `None`
+mean absent. Types are checked here, values where they are used (`freehold.text.params`, the surfaces).
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+"""Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "cache_salt": (),
+    "frequency_penalty": (0,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "min_tokens": (0,),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "priority": (0,),
+    "prompt_logprobs": (),
+    "reasoning_effort": ("none",),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "suffix": ("",),
+    "thinking_token_budget": (),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""Fields of the API that aren't supported yet, with the values that ask for nothing. Null asks for nothing anywhere."""
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+    """Options of a stream. `include_obfuscation` may only be false: nothing is obfuscated."""
+
+    include_usage: bool = False
+    include_obfuscation: Literal[False] | None = None
+
+
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """What both surfaces say about how to pick tokens, how many, and in which form to answer."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+
+
+class TextPart(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    """A part of a message's content. Only text is understood."""
+
+    text: str
+
+
+class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that the assistant made; `arguments` is JSON in a string."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
+    """One of the calls in an assistant's message."""
+
+    id: str
+    function: FunctionCall
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One message of a chat. Content may be text, parts of text, null or absent."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    annotations: list[Any] | None = None
+
+
+class ChatRequest(SamplingFields, kw_only=True):
+    """Body of ``POST /v1/chat/completions``."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionRequest(SamplingFields, kw_only=True):
+    """Body of ``POST /v1/completions``."""
+
+    prompt: str | list[str | int | list[int]]
+    echo: bool | None = None
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """Prompt tokens whose keys and values were reused."""
+
+    cached_tokens: int = 0
+
+
+class CompletionTokensDetails(msgspec.Struct, frozen=True):
+    """Output tokens that the model thought with."""
+
+    reasoning_tokens: int = 0
+
+
+class Usage(msgspec.Struct):
+    """Counts of token ids: the prompt once, all choices' outputs summed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+    completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
+
+
+class ChatMessage(msgspec.Struct):
+    """The assistant's answer."""
+
+    content: str
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct):
+    """One of the `n` answers."""
+
+    index: int
+    message: ChatMessage
+    finish_reason: str
+    logprobs: None = None
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatCompletion(msgspec.Struct):
+    """Answer of ``POST /v1/chat/completions`` without ``stream``."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    system_fingerprint: str
+    object: Literal["chat.completion"] = "chat.completion"
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class Delta(msgspec.Struct):
+    """What a chunk adds to the answer."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class ChunkChoice(msgspec.Struct):
+    """What a chunk adds to one of the `n` answers."""
+
+    index: int
+    delta: Delta
+    finish_reason: str | None = None
+    logprobs: None = None
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatChunk(msgspec.Struct):
+    """One event of a streamed chat answer."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    system_fingerprint: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class TextChoice(msgspec.Struct):
+    """One answer of the completions surface, or what a chunk adds to it."""
+
+    index: int
+    text: str
+    finish_reason: str | None = None
+    logprobs: None = None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class Completion(msgspec.Struct):
+    """Answer of ``POST /v1/completions``, whole or one event of its stream."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[TextChoice]
+    system_fingerprint: str
+    object: Literal["text_completion"] = "text_completion"
+    usage: Usage | UnsetType | None = UNSET
+
+
+class ModelCard(msgspec.Struct):
+    """A served model and the limits that a client must know."""
+
+    id: str
+    created: int
+    max_model_len: int
+    limits: dict[str, int]
+    system_fingerprint: str
+    object: Literal["model"] = "model"
+    owned_by: str = "freehold"
+
+
+class ModelList(msgspec.Struct):
+    """Answer of ``GET /v1/models``."""
+
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
+
+
+class Failure(msgspec.Struct):
+    """What went wrong: `param` names the request's field, `code` is for machines."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class FailureBody(msgspec.Struct):
+    """Body of every answer that isn't 2xx, and the last event before ``[DONE]`` of a stream that failed."""
+
+    error: Failure

@@ -1,0 +1,188 @@
+"""The life of a serving process: bind, load, answer, drain, stop.
+
+On SIGTERM or Ctrl-C, and always with exit code 0:
+
+- While the model loads, the process ends at once.
+- The first one while serving: ``/readyz`` says 503, new requests are refused with 503, what runs may finish until the
+  deadline.
+- At the deadline, or with a second one: what still runs ends with an error event.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from freehold import __version__
+from freehold.config import EngineConfig, ServeConfig
+from freehold.engine.client import AsyncEngine, Engine
+from freehold.errors import ResourceError
+from freehold.files.model import open_model
+from freehold.files.vocabulary import TextAssets, load_text
+from freehold.resolve import format_size
+from freehold.serve.app import build_app
+from freehold.serve.connection import Connection
+from freehold.serve.service import Service
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 60
+LAST_WORDS_S = 5
+"""Time for the error events of requests that were cut short to reach their clients."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_POLL_S = 0.02
+
+_log = logging.getLogger(__name__)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn without its signal handlers: ours drain first."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(config: ServeConfig) -> socket.socket:
+    """Reserve the address, before anything slow is done. Clients can connect once the server listens.
+
+    Raises:
+        ResourceError: the port is taken, or the address isn't this machine's.
+    """
+    try:
+        infos = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = infos[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # Another process may have bound the same port for itself; listening tells.
+        listener.listen(BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResourceError(
+            f"can't listen on {config.host} port {config.port}: {reason}; choose another with --port or --host"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def serve(engine_config: EngineConfig, config: ServeConfig) -> None:
+    """Serve one model until a signal ends it.
+
+    Raises:
+        UserError: the port is taken, or the model can't be read, run, or doesn't fit.
+    """
+    listener = bind(config)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(engine_config, config, listener))
+    finally:
+        listener.close()
+
+
+async def _serve(engine_config: EngineConfig, config: ServeConfig, listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    engine, text = await _load_or_leave(engine_config, signals)
+    service = Service(AsyncEngine(engine), text, config)
+    server = _Uvicorn(
+        uvicorn.Config(
+            build_app(service),
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=LAST_WORDS_S,
+        )
+    )
+    drained = loop.create_task(_drain(service, signals, server))
+    _log.info("%s", _announcement(service, listener))
+    try:
+        await server.serve(sockets=[listener])
+        await drained
+    finally:
+        if text.template is not None:
+            text.template.close()
+
+
+async def _load_or_leave(config: EngineConfig, signals: "asyncio.Queue[signal.Signals]") -> tuple[Engine, TextAssets]:
+    """Load engine and vocabulary in a thread; on a signal, end the process."""
+    loop = asyncio.get_running_loop()
+    loading: asyncio.Future[tuple[Engine, TextAssets]] = loop.create_future()
+
+    def load() -> None:
+        try:
+            loop.call_soon_threadsafe(loading.set_result, _load(config))
+        except Exception as error:
+            loop.call_soon_threadsafe(loading.set_exception, error)
+
+    threading.Thread(target=load, name="load", daemon=True).start()
+    leaving = loop.create_task(signals.get())
+    either: list[asyncio.Future[Any]] = [loading, leaving]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if leaving.done():
+        _log.info("stopped while the model was loading")
+        sys.stderr.flush()
+        # Loading can't be interrupted, and nothing has been written or accepted.
+        os._exit(0)
+    leaving.cancel()
+    return loading.result()
+
+
+def _load(config: EngineConfig) -> tuple[Engine, TextAssets]:
+    with open_model(config.model_path, cache_dir=config.cache_dir) as files:
+        text = load_text(files)
+    if text.template is not None:
+        text.template.start()
+    return Engine.start(config), text
+
+
+async def _drain(service: Service, signals: "asyncio.Queue[signal.Signals]", server: uvicorn.Server) -> None:
+    """Wait for the first signal, then for what runs: until it has ended, the deadline, or the second signal."""
+    first = await signals.get()
+    service.load.is_draining = True
+    timeout_s = service.config.shutdown_timeout_s
+    _log.info(
+        "%s: %d answers may finish within %g s; a second signal ends them now",
+        first.name, service.load.num_answers, timeout_s,
+    )  # fmt: skip
+    second = asyncio.ensure_future(signals.get())
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    while service.load.num_answers and not second.done() and asyncio.get_running_loop().time() < deadline_s:
+        await asyncio.sleep(_POLL_S)
+    second.cancel()
+    if service.load.num_answers:
+        _log.warning("%d answers are cut short", service.load.num_answers)
+    await asyncio.to_thread(service.engine.engine.shutdown, 0.0)
+    server.should_exit = True
+
+
+def _announcement(service: Service, listener: socket.socket) -> str:
+    """What is served, where, and what the memory went to."""
+    info, config = service.info, service.config
+    port = listener.getsockname()[1]
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    num_full = info.kv_tokens // info.max_model_len
+    return (
+        f"Freehold {__version__} serves {config.served_model_name} ({info.model_family}, {info.backend}) "
+        f"at http://{host}:{port}/v1; weights {format_size(info.weight_bytes)}, KV cache {info.kv_tokens} tokens "
+        f"({format_size(info.kv_bytes)}), scratch {format_size(info.scratch_bytes)}; {num_full} full-length "
+        f"request{'s' if num_full != 1 else ''} of {info.max_model_len} tokens fit; loaded in {info.load_s:.2f} s"
+    )

@@ -1,0 +1,102 @@
+"""What every surface of the server shares: the engine, the model's text side, the limits, and who may enter."""
+
+import secrets
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from freehold.config import ServeConfig
+from freehold.engine.client import AsyncEngine
+from freehold.errors import EngineError
+from freehold.files.vocabulary import TextAssets
+from freehold.protocol import EngineInfo
+from freehold.serve.failure import HttpError
+
+MAX_ANSWERS = 128
+"""Answers that one request may ask for: prompts times `n`."""
+
+
+@dataclass(slots=True)
+class Load:
+    """How much is going on. Changed by the event loop's thread alone.
+
+    Attributes:
+        num_answers: answers that were let in and have not ended.
+        is_draining: no more are let in; the server is on its way down.
+    """
+
+    num_answers: int = 0
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One served model.
+
+    Attributes:
+        created: when the server started, in Unix seconds.
+    """
+
+    engine: AsyncEngine
+    text: TextAssets
+    config: ServeConfig
+    created: int = field(default_factory=lambda: int(time.time()))
+    load: Load = field(default_factory=Load)
+
+    @property
+    def info(self) -> EngineInfo:
+        """What the engine decided at start-up."""
+        return self.engine.engine.info
+
+    @property
+    def max_answers(self) -> int:
+        """Answers that may be in the server at once: running and waiting."""
+        return self.info.max_num_seqs + self.config.max_num_queued_reqs
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse a name that isn't the served model's; without a name it is meant.
+
+        Raises:
+            HttpError: 404 with the name that is served.
+        """
+        if name is not None and name != self.config.served_model_name:
+            raise HttpError(
+                404,
+                f"there is no model {name[:200]!r} here; {self.config.served_model_name!r} is served",
+                code="model_not_found",
+                param="model",
+            )
+
+    def not_ready(self) -> str:
+        """Why answers can't be generated now; empty if they can. Never waits."""
+        if self.load.is_draining:
+            return "the server is shutting down"
+        health = self.engine.engine.health()
+        return "" if health.ok else health.reason
+
+    def enter(self, num_answers: int, held: ExitStack[None]) -> None:
+        """Let a request in until `held` is left.
+
+        Raises:
+            EngineError: the server is shutting down or the engine can't generate.
+            HttpError: 429 if too many answers are running and waiting.
+        """
+        if reason := self.not_ready():
+            raise EngineError(reason, code="draining" if self.load.is_draining else "engine_stopped")
+        if self.load.num_answers + num_answers > self.max_answers:
+            raise HttpError(
+                429,
+                f"{self.load.num_answers} answers are running or waiting and {num_answers} more were asked for; "
+                f"the limit is {self.max_answers}",
+                code="queue_full",
+            )
+        self.load.num_answers += num_answers
+        held.callback(self._leave, num_answers)
+
+    def _leave(self, num_answers: int) -> None:
+        self.load.num_answers -= num_answers
+
+
+def fresh_seed() -> int:
+    """A seed for a request that brings none. Below 2**53, so that every JSON reader keeps it whole."""
+    return secrets.randbits(53)
