@@ -77,6 +77,14 @@ class Engine:
         """
         return cls(config, scripts=scripts)
 
+    def check(self, generate: Generate) -> None:
+        """Refuse what can never be served, without submitting it.
+
+        Raises:
+            RequestError: as from `submit`.
+        """
+        check(generate, self._limits)
+
     def submit(self, generate: Generate, on_event: OnEvent) -> None:
         """Accept a request, or refuse it at once.
 
@@ -159,7 +167,7 @@ class Engine:
             raise EngineError("the engine is shutting down and takes no new requests", code="engine_stopping")
         if generate.request_id in self._live:
             raise RequestError(f"a request with id {generate.request_id!r} is running", code="duplicate_request_id")
-        check(generate, self._limits)
+        self.check(generate)
 
     def _run(self) -> None:
         """The core's thread, from first to last."""

@@ -1,0 +1,339 @@
+"""The offline API: load a model in this process and generate text with it.
+
+    from freehold import LLM, SamplingParams
+
+    with LLM("smollm2") as llm:
+        for completion in llm.generate(["Hello", "The sea"], SamplingParams(max_tokens=20)):
+            print(completion.text)
+
+It goes the same way as a request to the server: ids to the engine, events back, text made from them here.
+"""
+
+import itertools
+import queue
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+from freehold import resolve
+from freehold.engine.client import AsyncEngine, Engine
+from freehold.errors import ModelFileError, RequestError
+from freehold.files.model import open_model
+from freehold.files.vocabulary import TextAssets, load_text
+from freehold.protocol import EngineInfo, Event, Finish, FinishReason, Generate, RequestId
+from freehold.text.params import SamplingParams, context_room
+from freehold.text.stream import TextStream
+
+Prompt = str | Sequence[int]
+"""Text, or token ids that are taken as they are."""
+
+Chat = Sequence[Mapping[str, Any]]
+"""Messages with role and content, rendered by the model's chat template."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with the completions that are done and the number of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer to one prompt.
+
+    Attributes:
+        token_ids: what was sampled, up to and including the token that ended the answer.
+        digests: of the logits behind each id, if asked for.
+        finish_reason: ``stop``, ``length``, ``cancelled`` (the model was closed meanwhile) or ``failed``.
+        stop: the stop string or stop id that ended the answer.
+        error: what went wrong if the reason is ``failed``.
+        prompt_index: which prompt of the call this answers.
+        choice: which of the prompt's `n` answers this is.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    digests: tuple[int, ...]
+    finish_reason: FinishReason
+    stop: str | int | None
+    error: str | None
+    num_prompt_tokens: int
+    num_output_tokens: int
+    prompt_index: int = 0
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a streamed answer.
+
+    Attributes:
+        text: what comes next; may be empty.
+        token_ids: the ids that this event brought.
+        completion: the whole answer, on the last piece only.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    completion: Completion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One answer that is to be made: what the engine is asked, and the text it grows into."""
+
+    prompt_index: int
+    generate: Generate
+    text: TextStream
+
+    def take(self, event: Event) -> Piece:
+        """The text that an event adds. Ids that come after a stop string was found add nothing."""
+        if not isinstance(event, Finish):
+            delta = self.text.push(event)
+            return Piece(delta.text, delta.token_ids)
+        result = self.text.finish(event)
+        completion = Completion(
+            text=result.text,
+            token_ids=result.token_ids,
+            digests=result.digests,
+            finish_reason=result.finish_reason,
+            stop=result.stop,
+            error=event.message if result.finish_reason == "failed" else None,
+            num_prompt_tokens=result.num_prompt_tokens,
+            num_output_tokens=result.num_output_tokens,
+            prompt_index=self.prompt_index,
+            choice=self.generate.sampling.choice,
+        )
+        return Piece(result.tail, (), completion)
+
+
+class LLM:
+    """A loaded model. Safe to use from several threads; their requests run side by side.
+
+    Attributes:
+        info: what the engine decided at start-up.
+    """
+
+    def __init__(self, model: str | Path = resolve.DEFAULT_MODEL, **settings: Any) -> None:
+        """Load a model.
+
+        Args:
+            model: a name in the model store, a path, or a Hugging Face id.
+            settings: as on the command line, such as ``max_model_len=2048`` or ``threads=2``.
+
+        Raises:
+            UserError: no such model or setting, or it doesn't fit; says what to do.
+        """
+        config = resolve.engine_config(model=model, **settings)
+        with open_model(config.model_path, cache_dir=config.cache_dir) as files:
+            text = load_text(files)
+        self._adopt(Engine.start(config), text)
+
+    @classmethod
+    def over(cls, engine: Engine, text: TextAssets) -> Self:
+        """An `LLM` over an engine that runs already. Closing it shuts the engine down."""
+        self = cls.__new__(cls)
+        self._adopt(engine, text)
+        return self
+
+    def _adopt(self, engine: Engine, text: TextAssets) -> None:
+        self.info: EngineInfo = engine.info
+        self._engine = engine
+        self._text = text
+        self._numbers = itertools.count()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        digests: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[Completion]:
+        """Answer one or many prompts.
+
+        Args:
+            params: for all prompts, or one for each.
+            digests: also give digests of the logits.
+
+        Returns:
+            The answers in the order of the prompts; for ``n`` > 1, a prompt's answers one after the other.
+
+        Raises:
+            RequestError: a prompt or parameter is unusable. All are checked before anything runs.
+            EngineError: the model was closed.
+        """
+        encoded = [self._encode(prompt) for prompt in _as_prompts(prompts)]
+        return self._answer_all(encoded, params, digests, on_progress)
+
+    def chat(
+        self,
+        messages: Chat | Sequence[Chat],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        digests: bool = False,
+        on_progress: OnProgress | None = None,
+        **template: Any,
+    ) -> list[Completion]:
+        """Answer one or many conversations; otherwise as `generate`.
+
+        Args:
+            template: further arguments of `freehold.text.template.ChatTemplate.render`, such as ``tools``.
+        """
+        prompts = [self._encode_chat(chat, template) for chat in _as_chats(messages)]
+        return self._answer_all(prompts, params, digests, on_progress)
+
+    def stream(self, prompt: Prompt | Chat, params: SamplingParams | None = None) -> Iterator[Piece]:
+        """Answer one prompt or conversation piece by piece. Leaving the iteration early ends the request.
+
+        Raises as `generate` does; that the model was closed shows at the first step of the iteration.
+        """
+        return _stream(self._engine, self._one_job(prompt, params))
+
+    def astream(self, prompt: Prompt | Chat, params: SamplingParams | None = None) -> AsyncGenerator[Piece, None]:
+        """Like `stream`, for coroutines."""
+        return _stream_async(AsyncEngine(self._engine), self._one_job(prompt, params))
+
+    def close(self) -> None:
+        """Cancel what still runs and free the model's memory. Idempotent."""
+        self._engine.shutdown()
+        if self._text.template:
+            self._text.template.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ prompts become jobs
+
+    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+        return tuple(self._text.tokenizer.encode(prompt) if isinstance(prompt, str) else map(int, prompt))
+
+    def _encode_chat(self, chat: Chat, template: Mapping[str, Any]) -> tuple[int, ...]:
+        if self._text.template is None:
+            raise ModelFileError("the model has no chat template; use generate with a prompt instead")
+        return tuple(self._text.template.render(chat, **template).encode(self._text.tokenizer))
+
+    def _one_job(self, prompt: Prompt | Chat, params: SamplingParams | None) -> _Job:
+        if _is_chat(prompt):
+            prompt_ids = self._encode_chat(cast(Chat, prompt), {})
+        else:
+            prompt_ids = self._encode(cast(Prompt, prompt))
+        params = params or SamplingParams()
+        if params.n != 1:
+            raise RequestError(f"n is {params.n}; a stream has 1 answer", param="n")
+        (job,) = self._jobs(0, prompt_ids, params, digests=False)
+        return job
+
+    def _jobs(
+        self, prompt_index: int, prompt_ids: tuple[int, ...], params: SamplingParams, *, digests: bool
+    ) -> Iterator[_Job]:
+        """One for each of the `n` answers."""
+        tokenizer = self._text.tokenizer
+        params.validate(vocab_size=self.info.vocab_size)
+        room = context_room(len(prompt_ids), self.info.max_model_len, param="prompt")
+        fresh_seed = secrets.randbits(64)
+        for choice in range(params.n):
+            sampling = params.to_engine(eos_ids=tokenizer.eos_ids, choice=choice, fresh_seed=fresh_seed, room=room)
+            request_id = RequestId(f"llm-{next(self._numbers)}")
+            generate = Generate(request_id=request_id, prompt_ids=prompt_ids, sampling=sampling, digests=digests)
+            self._engine.check(generate)
+            text = TextStream(tokenizer, prompt_ids, params.stop_strings, sampling.stop_ids)
+            yield _Job(prompt_index, generate, text)
+
+    # ------------------------------------------------------------------ jobs become completions
+
+    def _answer_all(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        digests: bool,
+        on_progress: OnProgress | None,
+    ) -> list[Completion]:
+        if params is None or isinstance(params, SamplingParams):
+            params = [params or SamplingParams()] * len(prompts)
+        if len(params) != len(prompts):
+            raise RequestError(
+                f"{len(params)} params for {len(prompts)} prompts; give one, or one each", param="params"
+            )
+        jobs = [
+            job
+            for index, (prompt_ids, one) in enumerate(zip(prompts, params, strict=True))
+            for job in self._jobs(index, prompt_ids, one, digests=digests)
+        ]
+        completions: dict[RequestId, Completion] = {}
+        for job, completion in self._run(jobs):
+            completions[job.generate.request_id] = completion
+            if on_progress:
+                on_progress(len(completions), len(jobs))
+        return [completions[job.generate.request_id] for job in jobs]
+
+    def _run(self, jobs: Iterable[_Job]) -> Iterator[tuple[_Job, Completion]]:
+        """Run jobs side by side, a few more than fit in a step; yield them as they end."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        running: dict[RequestId, _Job] = {}
+        waiting = iter(jobs)
+        try:
+            while True:
+                for job in itertools.islice(waiting, 2 * self.info.max_num_seqs - len(running)):
+                    self._engine.submit(job.generate, events.put)
+                    running[job.generate.request_id] = job
+                if not running:
+                    return
+                event = events.get()
+                job = running[event.request_id]
+                completion = job.take(event).completion
+                if completion:
+                    del running[event.request_id]
+                    yield job, completion
+                elif job.text.stopped:
+                    self._engine.abort(event.request_id)
+        finally:
+            for request_id in running:
+                self._engine.abort(request_id)
+
+
+def _stream(engine: Engine, job: _Job) -> Iterator[Piece]:
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    engine.submit(job.generate, events.put)
+    completion: Completion | None = None
+    try:
+        while completion is None:
+            piece = job.take(events.get())
+            completion = piece.completion
+            if job.text.stopped:
+                engine.abort(job.generate.request_id)
+            yield piece
+    finally:
+        if completion is None:
+            engine.abort(job.generate.request_id)
+
+
+async def _stream_async(engine: AsyncEngine, job: _Job) -> AsyncGenerator[Piece, None]:
+    events = engine.generate(job.generate)
+    try:
+        async for event in events:
+            piece = job.take(event)
+            if job.text.stopped:
+                engine.engine.abort(job.generate.request_id)
+            yield piece
+    finally:
+        await events.aclose()
+
+
+def _is_chat(prompt: object) -> bool:
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+
+
+def _as_chats(messages: Chat | Sequence[Chat]) -> Sequence[Chat]:
+    return [cast(Chat, messages)] if _is_chat(messages) else cast(Sequence[Chat], messages)
+
+
+def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Integral))
+    return [cast(Prompt, prompts)] if is_one else cast(Sequence[Prompt], prompts)
