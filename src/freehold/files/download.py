@@ -33,7 +33,7 @@ def download(url: str, partial: Path, size: int, transport: PipTransport, on_byt
 
     Raises:
         RefusedError: an HTTP error status, or a certificate that isn't trusted.
-        DownloadError: unreachable or interrupted.
+        DownloadError: unreachable or interrupted, or larger than `size`.
         ResourceError: the disk is full.
     """
     stalls = 0
@@ -77,7 +77,11 @@ def _fetch_rest(
             on_bytes(have)
             while piece := response.read(_PIECE_BYTES):
                 if have + len(piece) > size:
-                    raise RefusedError(f"the server sends more than the {size} bytes that the file has")
+                    partial.unlink()
+                    raise DownloadError(
+                        f"{_without_secrets(url)} is larger than the {size} bytes of the file that Freehold knows; "
+                        "what came was deleted, check where your pip is configured to look."
+                    )
                 with disk_errors(partial):
                     file.write(piece)
                     file.flush()

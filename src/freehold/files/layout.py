@@ -16,7 +16,9 @@ from pathlib import Path
 import msgspec
 
 from freehold.errors import ModelNotFoundError
+from freehold.files.digests import remember_digest
 from freehold.files.disk import disk_errors, write_atomically
+from freehold.files.mapped import MappedFile
 
 MANIFEST_NAME = "model.json"
 _FORMAT = 1
@@ -31,7 +33,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         source: what it was fetched from, for people: a package and version, or a repository and commit.
         entry: what to open, relative to the model's directory: a GGUF file, or ``.``.
-        files: name → SHA-256 of what the source vouches for or was computed here; hexadecimal.
+        files: name → SHA-256, checked, of the weight files; hexadecimal.
     """
 
     name: str
@@ -109,7 +111,8 @@ def stored_model(directory: Path) -> StoredModel | None:
 
 
 def install(staging: Path, manifest: Manifest, home: Path) -> Path:
-    """Write the manifest into `staging` and give the whole directory its place. Returns what to open.
+    """Write the manifest into `staging` and give the whole directory its place; remember the hashes in it. Returns what
+    to open.
 
     The caller holds the model's lock. A directory without a readable manifest in that place is replaced.
     """
@@ -120,6 +123,10 @@ def install(staging: Path, manifest: Manifest, home: Path) -> Path:
         if target.exists():
             discard(target)
         staging.rename(target)
+    for file_name, digest in manifest.files.items():
+        file = MappedFile(target / file_name)
+        remember_digest(file, digest, hashes_directory(home))
+        file.close()
     return target / manifest.entry
 
 

