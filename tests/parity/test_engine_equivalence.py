@@ -1,0 +1,175 @@
+"""Law 1 through the whole engine: whatever else runs, however prompts are cut up, whoever is preempted, on any number
+of threads and after any restart, a request's ids and the digests of its logits are the same. Zero differences."""
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kinds import CPU, REFERENCE, Kind, require_built
+from tiny_models import token_ids
+
+from freehold.config import EngineConfig
+from freehold.engine.client import Engine
+from freehold.errors import ConfigError
+from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
+
+BUDGETS = [1, 7, 16, 17, 64, 1024]
+LENGTHS = [1, 15, 16, 17, 33, 40, 63, 64, 65]  # of prompts
+SAMPLINGS = [
+    {"temperature": 0.0},
+    {"temperature": 1.0, "seed": 7},
+    {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "seed": 2**63 + 9, "choice": 3},
+]
+NUM_IDS = 12
+LARGEST = LENGTHS[-1] + NUM_IDS
+TIMEOUT_S = 600.0
+
+MODELS = [("llama-llama3-rope", "Q4_0"), ("qwen2-window", "hf"), ("qwen3", "F16")]
+TINY_CASES = [(MODELS[0], REFERENCE[0]), (MODELS[1], REFERENCE[1]), *itertools.product(MODELS, CPU)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that must not differ."""
+
+    token_ids: tuple[int, ...]
+    digests: tuple[int, ...]
+    finish: Finish
+
+
+def requests(vocab_size: int) -> list[Generate]:
+    """Nine requests of different lengths and samplings."""
+    return [
+        Generate(
+            request_id=RequestId(str(index)),
+            prompt_ids=tuple(i % vocab_size for i in token_ids(length, seed=index)),
+            sampling=Sampling(max_tokens=NUM_IDS, **SAMPLINGS[index % len(SAMPLINGS)]),
+            digests=True,
+        )
+        for index, length in enumerate(LENGTHS)
+    ]
+
+
+@contextmanager
+def started(path: Path, kind: Kind, **settings: Any) -> Iterator[Engine]:
+    """An engine of a kind; skips what isn't built or what the processor can't run."""
+    require_built(kind)
+    wanted = {"max_model_len": 128, "kv_cache_bytes": 64 << 20, "block_size": 16} | settings
+    config = EngineConfig(
+        model_path=path,
+        backend=kind.backend,
+        isa=kind.isa,
+        activations=kind.activations,
+        kv_cache_dtype=kind.kv_dtype,
+        **wanted,
+    )
+    try:
+        engine = Engine.start(config)
+    except ConfigError as error:
+        if kind.isa is not None and kind.isa in str(error):
+            pytest.skip(str(error))
+        raise
+    with engine:
+        yield engine
+    assert engine._core.progress.fault == ""
+    engine.ledger().check(0)
+
+
+def answers(engine: Engine, wanted: Sequence[Generate]) -> list[Answer]:
+    """Submit all at once and wait for all."""
+    events: dict[RequestId, list[Event]] = {request.request_id: [] for request in wanted}
+    all_ended = threading.Semaphore(0)
+
+    def on_event(event: Event) -> None:
+        events[event.request_id].append(event)
+        if isinstance(event, Finish):
+            all_ended.release()
+
+    for request in wanted:
+        engine.submit(request, on_event)
+    for _ in wanted:
+        assert all_ended.acquire(timeout=TIMEOUT_S)
+    found = []
+    for request in wanted:
+        *tokens, finish = events[request.request_id]
+        assert isinstance(finish, Finish)
+        assert all(isinstance(event, Tokens) for event in tokens)
+        ids = tuple(i for event in tokens for i in event.token_ids)
+        found.append(Answer(ids, tuple(d for event in tokens for d in event.digests), finish))
+    return found
+
+
+def alone(path: Path, kind: Kind) -> list[Answer]:
+    """The truth: every request by itself, its prompt in one piece."""
+    with started(path, kind, max_num_batched_tokens=1024) as engine:
+        found = [answers(engine, [request])[0] for request in requests(engine.info.vocab_size)]
+    for answer in found:
+        assert answer.finish.reason == "length"
+        assert len(answer.token_ids) == len(answer.digests) == NUM_IDS
+    assert len({answer.digests for answer in found}) == len(found)
+    return found
+
+
+def together(path: Path, kind: Kind, **settings: Any) -> list[Answer]:
+    """All at once, in an engine of its own."""
+    with started(path, kind, **settings) as engine:
+        return answers(engine, requests(engine.info.vocab_size))
+
+
+def smallest_pool(path: Path, kind: Kind) -> int:
+    """Bytes of KV cache that just hold the largest request."""
+    with started(path, kind) as engine:
+        return -(-LARGEST // engine.info.block_size) * engine.info.kv_bytes // engine.info.num_blocks
+
+
+def preempting_always(engine: Engine, every: int) -> None:
+    """Make the scheduler preempt all but the first running request before every so-manieth step."""
+    scheduler, plan, counter = engine._core._scheduler, engine._core._scheduler.plan, itertools.count(1)
+
+    def plan_and_preempt():
+        if next(counter) % every == 0:
+            for request in scheduler._running[1:]:
+                scheduler._preempt(request)
+        return plan()
+
+    scheduler.plan = plan_and_preempt
+
+
+def check_matrix(path: Path, kind: Kind, budgets: Sequence[int]) -> None:
+    truth = alone(path, kind)
+    for budget in budgets:
+        assert together(path, kind, max_num_batched_tokens=budget) == truth, f"budget {budget}"
+    assert together(path, kind, max_num_seqs=2, max_num_batched_tokens=17) == truth, "two at a time"
+    assert together(path, kind, block_size=48, max_num_batched_tokens=64) == truth, "another block size"
+
+    pool = {"kv_cache_bytes": smallest_pool(path, kind), "max_model_len": LARGEST}
+    assert together(path, kind, max_num_batched_tokens=32, **pool) == truth, "the smallest pool"
+    with started(path, kind, max_num_batched_tokens=32) as engine:
+        preempting_always(engine, every=3)
+        assert answers(engine, requests(engine.info.vocab_size)) == truth, "preempted again and again"
+        assert engine._core._scheduler.num_preemptions > 2 * len(LENGTHS)
+    if kind.backend == "cpu":
+        assert together(path, kind, num_threads=2) == truth, "two threads"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), TINY_CASES, ids=lambda value: str(value) if isinstance(value, Kind) else "-".join(value)
+)
+def test_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:
+    check_matrix(tiny(*model).path, kind, BUDGETS)
+
+
+@pytest.mark.parametrize("kind", [Kind("cpu"), Kind("cpu", "int8")], ids=str)
+def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
+    check_matrix(smollm2_path, kind, [7, 1024])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [REFERENCE[1], *CPU], ids=str)
+def test_the_real_model_in_every_way(kind: Kind, smollm2_path: Path) -> None:
+    check_matrix(smollm2_path, kind, BUDGETS)
