@@ -12,6 +12,7 @@ It goes the same way as a request to the server: ids to the engine, events back,
 import itertools
 import queue
 import secrets
+import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -142,6 +143,7 @@ class LLM:
         self._engine = engine
         self._text = text
         self._numbers = itertools.count()
+        self._close = weakref.finalize(self, _close, engine, text)  # also when it is forgotten, or Python ends
 
     def generate(
         self,
@@ -197,9 +199,7 @@ class LLM:
 
     def close(self) -> None:
         """Cancel what still runs and free the model's memory. Idempotent."""
-        self._engine.shutdown()
-        if self._text.template:
-            self._text.template.close()
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -296,6 +296,12 @@ class LLM:
         finally:
             for request_id in running:
                 self._engine.abort(request_id)
+
+
+def _close(engine: Engine, text: TextAssets) -> None:
+    engine.shutdown()
+    if text.template:
+        text.template.close()
 
 
 def _stream(engine: Engine, job: _Job) -> Iterator[Piece]:

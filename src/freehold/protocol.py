@@ -106,12 +106,15 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
         fingerprint: model hash, numeric format, ISA level and version: equal fingerprints promise equal tokens.
         weight_bytes, kv_bytes, scratch_bytes: memory reserved at start-up, in bytes.
         kv_tokens: tokens that fit in the KV cache.
+        max_position: tokens of context that the model was trained for. `max_model_len` is less if the KV cache holds
+            less, or if less was asked for.
         load_s: seconds from start to ready.
     """
 
     model_family: str
     vocab_size: int
     max_model_len: int
+    max_position: int
     max_num_seqs: int
     block_size: int
     num_blocks: int

@@ -109,7 +109,8 @@ class Engine:
 
     def abort(self, request_id: RequestId) -> None:
         """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored."""
-        self._core.inbox.put(Abort(request_id))
+        if not self._is_ended:
+            self._core.inbox.put(Abort(request_id))
 
     def health(self) -> Health:
         """Whether requests can be answered now. Never waits."""
@@ -170,12 +171,16 @@ class Engine:
         self.check(generate)
 
     def _run(self) -> None:
-        """The core's thread, from first to last."""
-        self._core.run()
-        if self._core.progress.fault:
-            self._end_rest("failed", "engine_failed", "the engine failed while it worked on this request")
-        else:
-            self._end_rest("cancelled", None, None)
+        """The core's thread, from first to last. Whoever waits is told before the backend is closed, which may take
+        long or fail where it is broken."""
+        try:
+            self._core.run()
+        finally:
+            if self._core.progress.fault:
+                self._end_rest("failed", "engine_failed", "the engine failed while it worked on this request")
+            else:
+                self._end_rest("cancelled", None, None)
+            self._core.close()
 
     def _end_rest(self, reason: FinishReason, code: str | None, message: str | None) -> None:
         """End what the core can no longer end."""

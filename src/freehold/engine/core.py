@@ -95,7 +95,10 @@ class Core:
             self.progress.fault = f"the engine failed: {type(error).__name__}: {error}"
         finally:
             self.progress.is_busy = False
-            self._runner.close()
+
+    def close(self) -> None:
+        """Free the backend's memory, after waiting for submitted steps. Call it when `run` has ended."""
+        self._runner.close()
 
     def _finish_running(self) -> None:
         """Collect the step that was submitted before the newest, and apply what it produced."""

@@ -165,6 +165,7 @@ def _assemble(
         model_family=model.family,
         vocab_size=model.vocab_size,
         max_model_len=memory.max_model_len,
+        max_position=sizes.max_position,
         max_num_seqs=config.max_num_seqs,
         block_size=config.block_size,
         num_blocks=memory.num_blocks,

@@ -259,6 +259,42 @@ def test_a_broken_backend_ends_everything_with_a_reason() -> None:
     assert engine.ledger() == Ledger(received=7, refused=1, accepted=6, failed=6)
 
 
+def test_a_fault_of_our_own_ends_everything_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug in the scheduler: nobody is left waiting, and health says so."""
+    engine = Engine.start(scripted_config())
+    receivers = [Receiver() for _ in range(5)]
+
+    def apply(*_arguments: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(engine._core._scheduler, "apply", apply)
+    for i, receiver in enumerate(receivers):
+        engine.submit(generate(str(i), (5, i), max_tokens=50), receiver)
+    for receiver in receivers:
+        assert receiver.wait().code == "engine_failed"
+    wait_until(lambda: "a bug" in engine.health().reason)
+    engine.shutdown()
+    engine.ledger().check(0)
+
+
+def test_a_backend_that_fails_to_close_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = Scripts()
+    scripts.add((5,), [6, Break("device lost"), 7])
+    engine = Engine.start(scripted_config(), scripts=scripts)
+    close, may_close = engine._core.close, threading.Event()
+
+    def close_late() -> None:
+        may_close.wait(60)
+        close()
+
+    monkeypatch.setattr(engine._core, "close", close_late)
+    receiver = Receiver()
+    engine.submit(generate("a", (5,), max_tokens=50), receiver)
+    assert receiver.wait().code == "engine_failed"
+    may_close.set()
+    engine.shutdown()
+
+
 def test_a_receiver_that_raises_loses_its_request_only(engine: Engine) -> None:
     def raises(event: Event) -> None:
         raise ConnectionError("gone")

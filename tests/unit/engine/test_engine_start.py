@@ -75,7 +75,8 @@ def test_info_says_what_was_decided() -> None:
     with Engine.start(scripted_config(kv_cache_bytes=1 << 20, max_num_seqs=3)) as engine:
         info = engine.info
     assert (info.num_blocks, info.block_size, info.kv_tokens, info.kv_bytes) == (32, 32, 1024, 1 << 20)
-    assert (info.max_model_len, info.max_num_seqs, info.backend) == (1024, 3, "scripted")
+    assert (info.max_model_len, info.max_position) == (1024, 8192)
+    assert (info.max_num_seqs, info.backend) == (3, "scripted")
     assert re.fullmatch(r"fh-[0-9a-f]{16}", info.fingerprint)
     assert 0 < info.load_s < 60
 

@@ -1,6 +1,7 @@
 """The offline API over the scripted backend, with the default model's real tokenizer and template."""
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -214,6 +215,14 @@ def test_a_closed_model_says_so(llm: LLM) -> None:
     llm.close()
     with pytest.raises(EngineError):
         llm.generate([[5]])
+
+
+def test_a_forgotten_model_is_closed(engine: Engine, text: TextAssets) -> None:
+    llm = LLM.over(engine, text)
+    assert engine.health().ok
+    del llm
+    gc.collect()
+    assert not engine.health().ok
 
 
 def test_loading_by_path_with_settings(smollm2_path: Path) -> None:
