@@ -1,0 +1,41 @@
+// How the attention of one step is cut into work, for all layers that have the same attention shape.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "model.h"
+#include "step.h"
+
+namespace freehold {
+
+// Consecutive inputs of one row against one key/value head.
+struct AttentionItem {
+    int row;
+    int first_token;  // in the batch
+    int num_tokens;
+    int first_pos;
+    int kv_head;
+    int first_piece;
+    int num_pieces;
+    std::ptrdiff_t partials_at;     // in the buffer of shared pieces, in floats
+    std::ptrdiff_t piece_partials;  // floats of one piece's partials
+};
+
+struct AttentionPlan {
+    std::vector<AttentionItem> items;
+    // Few items: threads share out single pieces, given as item and piece, and fold afterwards.
+    bool shared = false;
+    struct Piece {
+        int item;
+        int piece;
+    };
+    std::vector<Piece> pieces;
+};
+
+// True if two layers can use one plan.
+bool same_plan(const AttentionShape& a, const AttentionShape& b);
+
+void plan_attention(const AttentionShape& shape, const Step& step, int num_threads, AttentionPlan& plan);
+
+}  // namespace freehold

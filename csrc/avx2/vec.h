@@ -1,0 +1,194 @@
+// Sixteen lanes in pairs of AVX2 registers. See avx512/vec.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#define FREEHOLD_ISA avx2
+#define FREEHOLD_INLINE inline __attribute__((always_inline))
+
+namespace freehold::avx2 {
+namespace {
+
+struct F {
+    __m256 a, b;
+};
+struct I {
+    __m256i a, b;
+};
+using M = F;  // all bits of a lane set or clear
+
+constexpr const char* kIsaName = "avx2";
+constexpr int kStripVectors = 1;
+constexpr int kMaxTileRows = 4;
+constexpr int kMaxQueryTile = 3;
+constexpr int kScoreVectors = 2;
+
+FREEHOLD_INLINE F f_zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+FREEHOLD_INLINE F f_set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+FREEHOLD_INLINE F f_load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+FREEHOLD_INLINE void f_store(float* p, F x) {
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+FREEHOLD_INLINE F f_add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+FREEHOLD_INLINE F f_sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+FREEHOLD_INLINE F f_mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+FREEHOLD_INLINE F f_div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+FREEHOLD_INLINE F f_fma(F x, F y, F z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+FREEHOLD_INLINE F f_max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+FREEHOLD_INLINE F f_min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+FREEHOLD_INLINE I f_bits(F x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+FREEHOLD_INLINE F f_from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+FREEHOLD_INLINE F f_from_int(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+FREEHOLD_INLINE M f_less(F x, F y) {
+    return {_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)};
+}
+FREEHOLD_INLINE M f_is_nan(F x) {
+    return {_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q)};
+}
+FREEHOLD_INLINE F f_select(M m, F yes, F no) {
+    return {_mm256_blendv_ps(no.a, yes.a, m.a), _mm256_blendv_ps(no.b, yes.b, m.b)};
+}
+FREEHOLD_INLINE F f_half(const std::uint8_t* p) {
+    const auto* q = reinterpret_cast<const __m128i*>(p);
+    return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+FREEHOLD_INLINE __m256 widen_bf16(const __m128i* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+FREEHOLD_INLINE F f_bf16(const void* p) {
+    const auto* q = static_cast<const __m128i*>(p);
+    return {widen_bf16(q), widen_bf16(q + 1)};
+}
+
+FREEHOLD_INLINE float f_sum(F x) {
+    const __m256 eight = _mm256_add_ps(x.a, x.b);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+FREEHOLD_INLINE float f_highest(F x) {
+    const __m256 eight = _mm256_max_ps(x.a, x.b);
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+FREEHOLD_INLINE I i_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+FREEHOLD_INLINE I i_set(int x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+FREEHOLD_INLINE I i_load(const void* p) {
+    const auto* q = static_cast<const __m256i*>(p);
+    return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
+}
+FREEHOLD_INLINE void i_store(void* p, I x) {
+    auto* q = static_cast<__m256i*>(p);
+    _mm256_storeu_si256(q, x.a);
+    _mm256_storeu_si256(q + 1, x.b);
+}
+FREEHOLD_INLINE I i_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+FREEHOLD_INLINE I i_sub(I x, I y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
+FREEHOLD_INLINE I i_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
+FREEHOLD_INLINE I i_xor(I x, I y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
+FREEHOLD_INLINE I i_max(I x, I y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+template <int N>
+FREEHOLD_INLINE I i_shift_right(I x) {
+    return {_mm256_srli_epi32(x.a, N), _mm256_srli_epi32(x.b, N)};
+}
+template <int N>
+FREEHOLD_INLINE I i_shift_left(I x) {
+    return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)};
+}
+FREEHOLD_INLINE int i_sum(I x) {
+    const __m256i eight = _mm256_add_epi32(x.a, x.b);
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+FREEHOLD_INLINE int i_highest(I x) {
+    const __m256i eight = _mm256_max_epi32(x.a, x.b);
+    const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+// Low bytes of the lanes; values fit in int8, so that saturating packs lose nothing.
+FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I x) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+FREEHOLD_INLINE __m256 lanes_between8(__m256i lane, int low, int high) {
+    const __m256i under = _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane);
+    const __m256i over = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(low - 1));
+    return _mm256_castsi256_ps(_mm256_and_si256(under, over));
+}
+FREEHOLD_INLINE M lanes_between(int low, int high) {
+    return {lanes_between8(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), low, high),
+            lanes_between8(_mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), low, high)};
+}
+FREEHOLD_INLINE I i_mul_even(I x, I y) { return {_mm256_mul_epu32(x.a, y.a), _mm256_mul_epu32(x.b, y.b)}; }
+FREEHOLD_INLINE I i_high_to_even(I x) { return {_mm256_srli_epi64(x.a, 32), _mm256_srli_epi64(x.b, 32)}; }
+FREEHOLD_INLINE I i_interleave_even(I x, I y) {
+    return {_mm256_blend_epi32(x.a, _mm256_slli_epi64(y.a, 32), 0xaa),
+            _mm256_blend_epi32(x.b, _mm256_slli_epi64(y.b, 32), 0xaa)};
+}
+FREEHOLD_INLINE I i_interleave_odd(I x, I y) {
+    return {_mm256_blend_epi32(_mm256_srli_epi64(x.a, 32), y.a, 0xaa),
+            _mm256_blend_epi32(_mm256_srli_epi64(x.b, 32), y.b, 0xaa)};
+}
+FREEHOLD_INLINE unsigned mask_bits(M m) {
+    return static_cast<unsigned>(_mm256_movemask_ps(m.a)) | static_cast<unsigned>(_mm256_movemask_ps(m.b)) << 8;
+}
+
+struct Nibbles {
+    I offset;
+};
+template <int Offset>
+FREEHOLD_INLINE Nibbles nibbles() {
+    return {i_set(Offset)};
+}
+template <int Shift>
+FREEHOLD_INLINE F f_nibble(I line, const Nibbles& n) {
+    return f_from_int(i_sub(i_and(i_shift_right<Shift>(line), i_set(15)), n.offset));
+}
+
+// 4-bit weights: maddubs cannot saturate (15 * 127 * 2). 8-bit weights could, so they are multiplied as 16-bit words,
+// even and odd bytes apart.
+template <int Bits>
+struct Quad {
+    __m256i even, odd;
+};
+template <>
+struct Quad<4> {
+    __m256i bytes;
+};
+template <int Bits>
+FREEHOLD_INLINE Quad<Bits> quad(const std::int8_t* p) {
+    int four;
+    std::memcpy(&four, p, sizeof four);
+    const __m256i all = _mm256_set1_epi32(four);
+    if constexpr (Bits == 4) {
+        return {all};
+    } else {
+        return {_mm256_srai_epi16(_mm256_slli_epi16(all, 8), 8), _mm256_srai_epi16(all, 8)};
+    }
+}
+FREEHOLD_INLINE __m256i dot8(__m256i sum, __m256i weights, const Quad<4>& x) {
+    const __m256i pairs = _mm256_maddubs_epi16(weights, x.bytes);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+FREEHOLD_INLINE __m256i dot8(__m256i sum, __m256i weights, const Quad<8>& x) {
+    const __m256i even = _mm256_and_si256(weights, _mm256_set1_epi16(255));
+    const __m256i odd = _mm256_srli_epi16(weights, 8);
+    const __m256i products = _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd));
+    return _mm256_add_epi32(sum, products);
+}
+template <int Bits>
+FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
+    return {dot8(sum.a, weights.a, x), dot8(sum.b, weights.b, x)};
+}
+
+}  // namespace
+}  // namespace freehold::avx2

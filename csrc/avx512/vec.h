@@ -1,0 +1,123 @@
+// Sixteen lanes in AVX-512 registers. The same functions exist in avx2/vec.h and generic/vec.h; kernels/ is written
+// over them. Included inside the ISA's namespace.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#define FREEHOLD_ISA avx512
+#define FREEHOLD_INLINE inline __attribute__((always_inline))
+
+namespace freehold::avx512 {
+namespace {
+
+using F = __m512;
+using I = __m512i;
+using M = __mmask16;
+
+constexpr const char* kIsaName = "avx512";
+constexpr int kStripVectors = 2;  // panels that one tile of a linear kernel covers
+constexpr int kMaxTileRows = 6;   // rows of such a tile
+constexpr int kMaxQueryTile = 6;  // queries of an attention tile
+constexpr int kScoreVectors = 4;  // vectors of scores that stay in registers
+
+FREEHOLD_INLINE F f_zero() { return _mm512_setzero_ps(); }
+FREEHOLD_INLINE F f_set(float x) { return _mm512_set1_ps(x); }
+FREEHOLD_INLINE F f_load(const float* p) { return _mm512_loadu_ps(p); }
+FREEHOLD_INLINE void f_store(float* p, F a) { _mm512_storeu_ps(p, a); }
+FREEHOLD_INLINE F f_add(F a, F b) { return _mm512_add_ps(a, b); }
+FREEHOLD_INLINE F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
+FREEHOLD_INLINE F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
+FREEHOLD_INLINE F f_div(F a, F b) { return _mm512_div_ps(a, b); }
+FREEHOLD_INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+FREEHOLD_INLINE F f_max(F a, F b) { return _mm512_max_ps(a, b); }  // b if either is NaN
+FREEHOLD_INLINE F f_min(F a, F b) { return _mm512_min_ps(a, b); }  // b if either is NaN
+FREEHOLD_INLINE I f_bits(F a) { return _mm512_castps_si512(a); }
+FREEHOLD_INLINE F f_from_bits(I a) { return _mm512_castsi512_ps(a); }
+FREEHOLD_INLINE F f_from_int(I a) { return _mm512_cvtepi32_ps(a); }
+FREEHOLD_INLINE M f_less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+FREEHOLD_INLINE M f_is_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+FREEHOLD_INLINE F f_select(M m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
+FREEHOLD_INLINE F f_half(const std::uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+FREEHOLD_INLINE F f_bf16(const void* p) {
+    const __m256i half = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+FREEHOLD_INLINE float f_sum(F a) {
+    const __m256 high = _mm512_extractf32x8_ps(a, 1);
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), high);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+FREEHOLD_INLINE float f_highest(F a) { return _mm512_reduce_max_ps(a); }
+
+FREEHOLD_INLINE I i_zero() { return _mm512_setzero_si512(); }
+FREEHOLD_INLINE I i_set(int x) { return _mm512_set1_epi32(x); }
+FREEHOLD_INLINE I i_load(const void* p) { return _mm512_loadu_si512(p); }
+FREEHOLD_INLINE void i_store(void* p, I a) { _mm512_storeu_si512(p, a); }
+FREEHOLD_INLINE I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
+FREEHOLD_INLINE I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+FREEHOLD_INLINE I i_and(I a, I b) { return _mm512_and_si512(a, b); }
+FREEHOLD_INLINE I i_xor(I a, I b) { return _mm512_xor_si512(a, b); }
+FREEHOLD_INLINE I i_max(I a, I b) { return _mm512_max_epi32(a, b); }
+template <int N>
+FREEHOLD_INLINE I i_shift_right(I a) {
+    return _mm512_srli_epi32(a, N);
+}
+template <int N>
+FREEHOLD_INLINE I i_shift_left(I a) {
+    return _mm512_slli_epi32(a, N);
+}
+FREEHOLD_INLINE int i_sum(I a) { return _mm512_reduce_add_epi32(a); }
+FREEHOLD_INLINE int i_highest(I a) { return _mm512_reduce_max_epi32(a); }
+FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+}
+FREEHOLD_INLINE M lanes_between(int low, int high) { return static_cast<M>(((1u << high) - 1u) & ~((1u << low) - 1u)); }
+// Full 64-bit products of the even lanes; for the odd lanes shift them down by 32 bits first.
+FREEHOLD_INLINE I i_mul_even(I a, I b) { return _mm512_mul_epu32(a, b); }
+FREEHOLD_INLINE I i_high_to_even(I a) { return _mm512_srli_epi64(a, 32); }
+// Lanes: even from the even lanes of a, odd from the even lanes of b.
+FREEHOLD_INLINE I i_interleave_even(I a, I b) { return _mm512_mask_blend_epi32(0xaaaa, a, _mm512_slli_epi64(b, 32)); }
+// Lanes: even from the odd lanes of a, odd from the odd lanes of b.
+FREEHOLD_INLINE I i_interleave_odd(I a, I b) { return _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(a, 32), b); }
+FREEHOLD_INLINE unsigned mask_bits(M m) { return m; }
+
+// Weight nibbles as floats: a table look-up that also subtracts the layout's offset.
+struct Nibbles {
+    __m512 table;
+};
+template <int Offset>
+FREEHOLD_INLINE Nibbles nibbles() {
+    const __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return {_mm512_cvtepi32_ps(_mm512_sub_epi32(index, _mm512_set1_epi32(Offset)))};
+}
+template <int Shift>
+FREEHOLD_INLINE F f_nibble(I line, const Nibbles& n) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(line, Shift), n.table);
+}
+
+// Four activations of one row, the same in every lane, and their exact integer product with a line of weights.
+template <int Bits>
+struct Quad {
+    __m512i bytes;
+};
+template <int Bits>
+FREEHOLD_INLINE Quad<Bits> quad(const std::int8_t* p) {
+    int four;
+    std::memcpy(&four, p, sizeof four);
+    return {_mm512_set1_epi32(four)};
+}
+template <int Bits>
+FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
+    return _mm512_dpbusd_epi32(sum, weights, x.bytes);
+}
+
+}  // namespace
+}  // namespace freehold::avx512

@@ -1,0 +1,232 @@
+// The Python module. Thin: arrays in, arrays out, the GIL released around everything that takes time.
+#include "bind.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <climits>
+#include <cstring>
+#include <optional>
+
+#include "builder.h"
+#include "device.h"
+#include "dispatch.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace freehold {
+namespace {
+
+template <class T, int Dims>
+using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+
+// Columns of a step's integer table; freehold.backends.cpu.steps writes them.
+enum Column { kStartPos, kNumTokens, kNumBlocks, kNumSampled, kFlags, kFedStep, kFedRow, kTopK, kChoice, kNumColumns };
+enum Flag { kWantDigests = 1, kWantLogits = 2, kDeferred = 4, kFed = 8 };
+
+std::unique_ptr<Builder> make_builder(int vocab_size, int hidden_size, float norm_eps, bool tied_embeddings,
+                                      std::size_t arena_bytes, int num_threads) {
+    auto model = std::make_unique<Model>();
+    model->vocab_size = vocab_size;
+    model->hidden_size = hidden_size;
+    model->norm_eps = norm_eps;
+    model->tied_embeddings = tied_embeddings;
+    return std::make_unique<Builder>(std::move(model), arena_bytes, num_threads);
+}
+
+int add_rope(Builder& builder, Array<float, 1> inv_freq, double attention_factor) {
+    std::vector<RopeTable>& ropes = builder.model().ropes;
+    ropes.emplace_back(std::vector<float>(inv_freq.data(), inv_freq.data() + inv_freq.size()), attention_factor);
+    return static_cast<int>(ropes.size()) - 1;
+}
+
+void add_layer(Builder& builder, int num_heads, int num_kv_heads, int head_dim, float scale, std::optional<int> window,
+               int rope, bool qk_norm, bool qkv_bias, int mlp_size) {
+    Layer layer;
+    layer.attention = {.num_heads = num_heads,
+                       .num_kv_heads = num_kv_heads,
+                       .head_dim = head_dim,
+                       .window = window.value_or(INT_MAX),
+                       .rope = rope,
+                       .scale = scale,
+                       .qk_norm = qk_norm,
+                       .qkv_bias = qkv_bias};
+    layer.mlp_size = mlp_size;
+    builder.model().layers.push_back(std::move(layer));
+}
+
+void set_matrix(Builder& builder, const std::string& slot, std::optional<int> layer, const std::string& source,
+                int num_outputs, int num_inputs, Array<std::uint8_t, 1> data) {
+    const nb::gil_scoped_release unlocked;
+    builder.set_matrix(slot, layer.value_or(0), source_named(source), num_outputs, num_inputs, data.data(),
+                       data.size());
+}
+
+std::unique_ptr<Device> open_device(Builder& builder, const std::string& isa, int num_blocks, int block_size,
+                                    int max_rows, int max_tokens, int num_threads, bool bf16_kv, bool int8) {
+    return builder.open(choose_kernels(isa), {.num_blocks = num_blocks,
+                                              .block_size = block_size,
+                                              .max_rows = max_rows,
+                                              .max_tokens = max_tokens,
+                                              .num_threads = num_threads,
+                                              .bf16_kv = bf16_kv,
+                                              .int8 = int8});
+}
+
+StepRow read_row(const std::int64_t* column, const double* rules, std::uint64_t seed) {
+    StepRow row;
+    row.start_pos = static_cast<int>(column[kStartPos]);
+    row.num_tokens = static_cast<int>(column[kNumTokens]);
+    row.num_blocks = static_cast<int>(column[kNumBlocks]);
+    row.num_sampled = static_cast<int>(column[kNumSampled]);
+    row.want_digests = (column[kFlags] & kWantDigests) != 0;
+    row.want_logits = (column[kFlags] & kWantLogits) != 0;
+    row.deferred = (column[kFlags] & kDeferred) != 0;
+    if ((column[kFlags] & kFed) != 0) row.fed_by = FedBy{column[kFedStep], static_cast<int>(column[kFedRow])};
+    row.rules = {.temperature = rules[0],
+                 .top_p = rules[1],
+                 .min_p = rules[2],
+                 .top_k = column[kTopK],
+                 .seed = seed,
+                 .choice = static_cast<std::uint32_t>(column[kChoice])};
+    return row;
+}
+
+void submit(Device& device, std::int64_t step_id, Array<std::int64_t, 2> columns, Array<double, 2> rules,
+            Array<std::uint64_t, 1> seeds, Array<std::int32_t, 1> token_ids, Array<std::int32_t, 1> block_ids) {
+    const std::size_t num_rows = columns.shape(0);
+    if (columns.shape(1) != kNumColumns || rules.shape(0) != num_rows || rules.shape(1) != 3 ||
+        seeds.shape(0) != num_rows) {
+        throw std::invalid_argument("a step's arrays don't fit together");
+    }
+    Step step;
+    step.id = step_id;
+    step.token_ids.assign(token_ids.data(), token_ids.data() + token_ids.size());
+    step.block_ids.assign(block_ids.data(), block_ids.data() + block_ids.size());
+    int next_token = 0;
+    int next_block = 0;
+    for (std::size_t i = 0; i < num_rows; ++i) {
+        StepRow row = read_row(columns.data() + i * kNumColumns, rules.data() + i * 3, seeds.data()[i]);
+        row.first_token = next_token;
+        row.first_block = next_block;
+        next_token += row.num_tokens;
+        next_block += row.num_blocks;
+        step.rows.push_back(std::move(row));
+    }
+    if (next_token != static_cast<int>(token_ids.size()) || next_block != static_cast<int>(block_ids.size())) {
+        throw std::invalid_argument("a step's rows don't cover its arrays");
+    }
+    device.submit(std::move(step));
+}
+
+void sample_rows(Device& device, std::int64_t step_id, const std::vector<int>& rows, Array<std::uint32_t, 2> masks) {
+    if (masks.shape(0) != rows.size()) throw std::invalid_argument("one mask a row");
+    Masks sets;
+    const std::size_t words = masks.shape(1);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        sets[rows[i]].assign(masks.data() + i * words, masks.data() + (i + 1) * words);
+    }
+    device.sample(step_id, std::move(sets));
+}
+
+nb::object logits_array(std::vector<float>&& logits, int vocab_size) {
+    if (logits.empty()) return nb::none();
+    auto* owned = new std::vector<float>(std::move(logits));
+    const nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+    const std::size_t columns = static_cast<std::size_t>(vocab_size);
+    return nb::cast(nb::ndarray<nb::numpy, float>(owned->data(), {owned->size() / columns, columns}, owner));
+}
+
+// ([(token ids, digests, logits or None, finite)], seconds)
+nb::tuple collect(Device& device, std::int64_t step_id) {
+    StepOutput output;
+    {
+        const nb::gil_scoped_release unlocked;
+        output = device.collect(step_id);
+    }
+    nb::list rows;
+    for (RowOutput& row : output.rows) {
+        rows.append(nb::make_tuple(nb::cast(row.token_ids), nb::cast(row.digests),
+                                   logits_array(std::move(row.logits), device.vocab_size()), row.finite));
+    }
+    return nb::make_tuple(rows, output.run_s);
+}
+
+void copy_blocks(Device& device, std::vector<int> pairs) {
+    device.enqueue([&device, pairs = std::move(pairs)] {
+        for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) device.copy_block(pairs[i], pairs[i + 1]);
+    });
+}
+
+nb::bytes read_block(Device& device, int block_id) {
+    std::vector<char> data(device.block_bytes());
+    {
+        const nb::gil_scoped_release unlocked;
+        device.call([&] { std::memcpy(data.data(), device.block(block_id), data.size()); });
+    }
+    return nb::bytes(data.data(), data.size());
+}
+
+void write_block(Device& device, int block_id, nb::bytes data) {
+    if (data.size() != device.block_bytes()) {
+        throw std::invalid_argument("a block takes " + std::to_string(device.block_bytes()) + " bytes, " +
+                                    std::to_string(data.size()) + " were given");
+    }
+    const nb::gil_scoped_release unlocked;
+    device.call([&] { std::memcpy(device.block(block_id), data.c_str(), data.size()); });
+}
+
+void bind_builder(nb::module_& m) {
+    nb::class_<Builder>(m, "Builder")
+        .def_static("make", make_builder, "vocab_size"_a, "hidden_size"_a, "norm_eps"_a, "tied_embeddings"_a,
+                    "arena_bytes"_a, "num_threads"_a)
+        .def("add_rope", add_rope, "inv_freq"_a, "attention_factor"_a)
+        .def("add_layer", add_layer, nb::kw_only(), "num_heads"_a, "num_kv_heads"_a, "head_dim"_a, "scale"_a,
+             "window"_a.none(), "rope"_a, "qk_norm"_a, "qkv_bias"_a, "mlp_size"_a)
+        .def("set_matrix", set_matrix, "slot"_a, "layer"_a.none(), "source"_a, "num_outputs"_a, "num_inputs"_a,
+             "data"_a)
+        .def(
+            "set_vector",
+            [](Builder& builder, const std::string& slot, std::optional<int> layer, Array<float, 1> values) {
+                builder.set_vector(slot, layer.value_or(0), values.data(), values.size());
+            },
+            "slot"_a, "layer"_a.none(), "values"_a)
+        .def("layouts", &Builder::layouts)
+        .def("open", open_device, nb::kw_only(), "isa"_a, "num_blocks"_a, "block_size"_a, "max_rows"_a, "max_tokens"_a,
+             "num_threads"_a, "bf16_kv"_a, "int8"_a, nb::call_guard<nb::gil_scoped_release>());
+}
+
+void bind_device(nb::module_& m) {
+    nb::class_<Device>(m, "Device")
+        .def("submit", submit, "step_id"_a, "columns"_a, "rules"_a, "seeds"_a, "token_ids"_a, "block_ids"_a)
+        .def("sample", sample_rows, "step_id"_a, "rows"_a, "masks"_a)
+        .def("collect", collect, "step_id"_a)
+        .def("copy_blocks", copy_blocks, "pairs"_a)
+        .def("read_block", read_block, "block_id"_a)
+        .def("write_block", write_block, "block_id"_a, "data"_a)
+        .def("close", &Device::close, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("scratch_bytes", &Device::scratch_bytes)
+        .def_prop_ro("isa", &Device::isa);
+}
+
+}  // namespace
+}  // namespace freehold
+
+NB_MODULE(_native, m) {
+    using namespace freehold;
+    m.doc() = "Freehold's CPU backend. Use it through freehold.backends.cpu.";
+    nb::exception<StepRefused>(m, "StepRefused");
+    m.def("available_isas", available_isas);
+    m.def("packed_bytes", [](const std::string& source, int num_outputs, int num_inputs) {
+        return packed_bytes(source_named(source), num_outputs, num_inputs);
+    });
+    bind_builder(m);
+    bind_device(m);
+    nb::module_ kernels = m.def_submodule("kernels", "Single kernels, for their parity tests.");
+    bind_kernels(kernels);
+}

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace freehold {
+
+// Adds single kernels to the submodule that parity tests call.
+void bind_kernels(nanobind::module_& m);
+
+}  // namespace freehold

@@ -1,0 +1,263 @@
+// Single kernels for parity tests: whole arrays in and out, every instruction set by name.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <climits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bind.h"
+#include "builder.h"
+#include "dispatch.h"
+#include "kv_pool.h"
+#include "scratch.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace freehold {
+namespace {
+
+template <class T, int Dims>
+using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<nb::numpy, float>;
+
+Floats new_array(std::size_t rows, std::size_t columns) {
+    auto* data = new float[rows * columns]();
+    const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    return Floats(data, {rows, columns}, owner);
+}
+
+// Rows padded to whole strips, as kernels want them.
+struct PaddedRows {
+    PaddedRows(Array<float, 2> rows)
+        : num_rows(static_cast<int>(rows.shape(0))),
+          width(static_cast<int>(rows.shape(1))),
+          stride(round_up(width, kStrip)),
+          data(static_cast<std::size_t>(num_rows) * static_cast<std::size_t>(stride)) {
+        for (int r = 0; r < num_rows; ++r) std::copy_n(rows.data() + std::ptrdiff_t{r} * width, width, row(r));
+    }
+    float* row(int r) { return data.data() + static_cast<std::ptrdiff_t>(r) * stride; }
+    int num_rows, width, stride;
+    std::vector<float> data;
+};
+
+class PackedMatrix {
+  public:
+    PackedMatrix(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw, Team& team)
+        : matrix_(packed_shape(source_named(source), num_outputs, num_inputs)), region_(matrix_.num_bytes(), false) {
+        pack(matrix_, source_named(source), raw.data(), region_.data(), team);
+    }
+    const Matrix& get() const { return matrix_; }
+
+  private:
+    Matrix matrix_;
+    Region region_;
+};
+
+Floats unpack(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw, int num_threads) {
+    Team team(num_threads);
+    const PackedMatrix matrix(source, num_outputs, num_inputs, raw, team);
+    Floats out = new_array(static_cast<std::size_t>(num_outputs), static_cast<std::size_t>(num_inputs));
+    for (int n = 0; n < num_outputs; ++n) unpack_row(matrix.get(), n, out.data() + std::ptrdiff_t{n} * num_inputs);
+    return out;
+}
+
+// Quantized activations with memory of their own.
+struct OwnedActivations {
+    OwnedActivations(PaddedRows& rows) {
+        const std::size_t size = rows.data.size();
+        q.resize(size);
+        scale.resize(size / 32);
+        sums.resize(size / 32);
+        sums_x.resize(size / 32);
+        sums16.resize(size / 16);
+        sums16_x.resize(size / 16);
+        view = {rows.data.data(), q.data(),      scale.data(),    sums.data(),
+                sums_x.data(),    sums16.data(), sums16_x.data(), rows.stride};
+    }
+    std::vector<std::int8_t> q;
+    std::vector<float> scale, sums_x, sums16_x;
+    std::vector<std::int32_t> sums, sums16;
+    Activations view;
+};
+
+Floats linear(const std::string& isa, const std::string& source, int num_outputs, Array<std::uint8_t, 1> raw,
+              Array<float, 2> x, bool int8, int strips_each) {
+    const KernelTable& kernels = choose_kernels(isa);
+    Team team(1);
+    PaddedRows rows(x);
+    const PackedMatrix packed(source, num_outputs, rows.width, raw, team);
+    const Matrix& m = packed.get();
+    OwnedActivations activations(rows);
+    if (int8 && layout_of(m.layout).quantized()) {
+        for (int r = 0; r < rows.num_rows; ++r) kernels.quantize(activations.view, r);
+    }
+    const int stride = m.padded_outputs();
+    Floats padded = new_array(static_cast<std::size_t>(rows.num_rows), static_cast<std::size_t>(stride));
+    for (int begin = 0; begin < m.num_strips(); begin += strips_each) {
+        kernels.linear({.weights = m.data,
+                        .strip_bytes = m.strip_bytes(),
+                        .layout = m.layout,
+                        .num_inputs = m.num_inputs,
+                        .strip_begin = begin,
+                        .strip_end = std::min(begin + strips_each, m.num_strips()),
+                        .input = &activations.view,
+                        .row_begin = 0,
+                        .row_end = rows.num_rows,
+                        .out = padded.data(),
+                        .out_stride = stride,
+                        .add = false,
+                        .int8 = int8});
+    }
+    return padded;
+}
+
+// (values as floats, scales): what int8 activations become.
+nb::tuple quantize(const std::string& isa, Array<float, 2> x) {
+    PaddedRows rows(x);
+    OwnedActivations activations(rows);
+    for (int r = 0; r < rows.num_rows; ++r) choose_kernels(isa).quantize(activations.view, r);
+    const auto num_rows = static_cast<std::size_t>(rows.num_rows);
+    Floats q = new_array(num_rows, static_cast<std::size_t>(rows.stride));
+    Floats scale = new_array(num_rows, static_cast<std::size_t>(rows.stride / kActivationGroup));
+    std::copy(activations.q.begin(), activations.q.end(), q.data());
+    std::copy(activations.scale.begin(), activations.scale.end(), scale.data());
+    return nb::make_tuple(q, scale);
+}
+
+Floats rms_norm(const std::string& isa, Array<float, 2> x, Array<float, 1> weight, float eps) {
+    PaddedRows rows(x);
+    std::vector<float> padded(weight.data(), weight.data() + weight.size());
+    padded.resize(static_cast<std::size_t>(rows.stride));
+    Floats out = new_array(static_cast<std::size_t>(rows.num_rows), static_cast<std::size_t>(rows.stride));
+    for (int r = 0; r < rows.num_rows; ++r) {
+        choose_kernels(isa).rms_norm(rows.row(r), padded.data(), rows.width, rows.stride, eps,
+                                     out.data() + std::ptrdiff_t{r} * rows.stride);
+    }
+    return out;
+}
+
+Floats silu_mul(const std::string& isa, Array<float, 2> gate, Array<float, 2> up) {
+    PaddedRows gates(gate);
+    PaddedRows ups(up);
+    Floats out = new_array(static_cast<std::size_t>(gates.num_rows), static_cast<std::size_t>(gates.stride));
+    for (int r = 0; r < gates.num_rows; ++r) {
+        choose_kernels(isa).silu_mul(gates.row(r), ups.row(r), gates.stride,
+                                     out.data() + std::ptrdiff_t{r} * gates.stride);
+    }
+    return out;
+}
+
+Floats head_norm(const std::string& isa, Array<float, 2> heads, Array<float, 1> weight, float eps) {
+    Floats out = new_array(heads.shape(0), heads.shape(1));
+    std::copy_n(heads.data(), heads.size(), out.data());
+    for (std::size_t h = 0; h < heads.shape(0); ++h) {
+        choose_kernels(isa).head_norm(out.data() + h * heads.shape(1), weight.data(), static_cast<int>(heads.shape(1)),
+                                      eps);
+    }
+    return out;
+}
+
+Floats rotate(const std::string& isa, Array<float, 2> heads, Array<float, 1> cosines, Array<float, 1> sines,
+              float scale) {
+    Floats out = new_array(heads.shape(0), heads.shape(1));
+    std::copy_n(heads.data(), heads.size(), out.data());
+    for (std::size_t h = 0; h < heads.shape(0); ++h) {
+        choose_kernels(isa).rotate(out.data() + h * heads.shape(1), cosines.data(), sines.data(),
+                                   static_cast<int>(cosines.size()), static_cast<int>(heads.shape(1)), scale);
+    }
+    return out;
+}
+
+// One key/value head: keys and values (positions, E) go to blocks in the order of `block_ids`; queries (tokens, heads *
+// E) stand at the last positions, `tokens_each` of them are computed at a time. Returns (tokens, heads * E).
+Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> keys, Array<float, 2> values,
+              Array<std::int32_t, 1> block_ids, int block_size, bool bf16, std::optional<int> window, int tokens_each) {
+    const KernelTable& kernels = choose_kernels(isa);
+    const int head_dim = static_cast<int>(keys.shape(1));
+    const int num_positions = static_cast<int>(keys.shape(0));
+    const int num_tokens = static_cast<int>(queries.shape(0));
+    const int width = static_cast<int>(queries.shape(1));
+    Model model;
+    Layer layer;
+    layer.attention.num_heads = width / head_dim;
+    layer.attention.num_kv_heads = 1;
+    layer.attention.head_dim = head_dim;
+    model.layers.push_back(layer);
+    const int num_blocks = *std::max_element(block_ids.data(), block_ids.data() + block_ids.size()) + 1;
+    const KvPool pool(model, num_blocks, block_size, bf16);
+    // Fresh memory is zero; stale blocks are not: NaN everywhere, so that a masked position that is read shows.
+    std::fill_n(pool.block(0), pool.block_bytes() * static_cast<std::size_t>(num_blocks), std::uint8_t{0xff});
+    const KvView kv = pool.view(layer.attention, 0, 0, block_ids.data());
+    for (int pos = 0; pos < num_positions; ++pos) {
+        kernels.store_key(kv, pos, keys.data() + std::ptrdiff_t{pos} * head_dim);
+        kernels.store_value(kv, pos, values.data() + std::ptrdiff_t{pos} * head_dim);
+    }
+    const int heads = width / head_dim;
+    const int stride = partial_stride(kv.value_stride);
+    Floats out = new_array(queries.shape(0), queries.shape(1));
+    std::vector<float> partials(static_cast<std::size_t>(tokens_each * heads * stride));
+    for (int first = 0; first < num_tokens; first += tokens_each) {
+        const AttendCall call{.kv = kv,
+                              .queries = queries.data() + std::ptrdiff_t{first} * width,
+                              .query_stride = width,
+                              .num_heads = heads,
+                              .first_pos = num_positions - num_tokens + first,
+                              .num_tokens = std::min(tokens_each, num_tokens - first),
+                              .window = window.value_or(INT_MAX)};
+        std::vector<float> state(partials.size());
+        const int last_piece = (call.first_pos + call.num_tokens - 1) / kPiece;
+        for (int piece = 0; piece <= last_piece; ++piece) {
+            kernels.attend_piece(call, piece, partials.data());
+            kernels.fold(state.data(), partials.data(), call.num_tokens * heads, kv.value_stride);
+        }
+        for (int q = 0; q < call.num_tokens * heads; ++q) {
+            kernels.finish(state.data() + q * stride, head_dim,
+                           out.data() + std::ptrdiff_t{first} * width + q * head_dim);
+        }
+    }
+    return out;
+}
+
+std::int32_t sample_id(const std::string& isa, Array<float, 1> logits, const SamplingRules& rules, std::uint32_t pos,
+                       std::optional<Array<std::uint32_t, 1>> allowed) {
+    const KernelTable& kernels = choose_kernels(isa);
+    const int size = static_cast<int>(logits.size());
+    std::vector<float> padded(logits.data(), logits.data() + size);
+    padded.resize(static_cast<std::size_t>(round_up(size, kStrip)));
+    const std::uint32_t* mask = allowed ? allowed->data() : nullptr;
+    const LogitScan scan = scan_allowed(padded.data(), size, kernels.scan(padded.data(), size), mask);
+    SamplerScratch scratch(size);
+    return sample(kernels, padded.data(), size, scan, rules, pos, mask, scratch);
+}
+
+}  // namespace
+
+void bind_kernels(nb::module_& m) {
+    nb::class_<SamplingRules>(m, "SamplingRules")
+        .def(
+            "__init__",
+            [](SamplingRules* self, double temperature, std::int64_t top_k, double top_p, double min_p,
+               std::uint64_t seed,
+               std::uint32_t choice) { new (self) SamplingRules{temperature, top_p, min_p, top_k, seed, choice}; },
+            nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "choice"_a);
+    m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a);
+    m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "strips_each"_a);
+    m.def("quantize", quantize, "isa"_a, "x"_a);
+    m.def("rms_norm", rms_norm, "isa"_a, "x"_a, "weight"_a, "eps"_a);
+    m.def("silu_mul", silu_mul, "isa"_a, "gate"_a, "up"_a);
+    m.def("head_norm", head_norm, "isa"_a, "heads"_a, "weight"_a, "eps"_a);
+    m.def("rotate", rotate, "isa"_a, "heads"_a, "cosines"_a, "sines"_a, "scale"_a);
+    m.def("attend", attend, "isa"_a, "queries"_a, "keys"_a, "values"_a, "block_ids"_a, "block_size"_a, "bf16"_a,
+          "window"_a.none(), "tokens_each"_a);
+    m.def("sample", sample_id, "isa"_a, "logits"_a, "rules"_a, "pos"_a, "allowed"_a.none());
+    m.def("digest",
+          [](Array<float, 1> logits) { return digest_logits(logits.data(), static_cast<int>(logits.size())); });
+}
+
+}  // namespace freehold

@@ -1,0 +1,209 @@
+#include "device.h"
+
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "outcome.h"
+#include "threads/float_mode.h"
+
+namespace freehold {
+namespace {
+
+constexpr std::size_t kRememberedSteps = 64;  // more than a runner keeps in flight
+
+[[noreturn]] void refuse(const Step& step, const std::string& why) {
+    throw StepRefused("step " + std::to_string(step.id) + ": " + why);
+}
+
+}  // namespace
+
+Device::Device(std::unique_ptr<Model> model, const KernelTable& kernels, const DeviceOptions& options)
+    : model_(std::move(model)),
+      kernels_(kernels),
+      options_(options),
+      kv_(*model_, options.num_blocks, options.block_size, options.bf16_kv),
+      scratch_(*model_, options.max_tokens, options.num_threads, options.int8),
+      team_(options.num_threads, options.pin),
+      forward_(*model_, kv_, scratch_, kernels, team_, options.int8) {
+    for (int thread = 0; thread < team_.size(); ++thread) samplers_.emplace_back(model_->vocab_size);
+    driver_ = std::thread([this] { drive(); });
+}
+
+Device::~Device() { close(); }
+
+std::size_t Device::scratch_bytes() const {
+    return scratch_.num_bytes() + samplers_.size() * static_cast<std::size_t>(model_->vocab_size) *
+                                      (2 * sizeof(std::uint64_t) + sizeof(std::int32_t));
+}
+
+void Device::drive() {
+    const FloatMode mode;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        work_came_.wait(lock, [this] { return closing_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        const std::function<void()> work = std::move(queue_.front());
+        queue_.pop_front();
+        lock.unlock();
+        work();
+        lock.lock();
+    }
+}
+
+void Device::enqueue(std::function<void()> work) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (closing_) throw std::runtime_error("the device is closed");
+        queue_.push_back(std::move(work));
+    }
+    work_came_.notify_all();
+}
+
+void Device::call(const std::function<void()>& work) {
+    std::packaged_task<void()> task(work);
+    std::future<void> done = task.get_future();
+    enqueue([&task] { task(); });
+    done.get();
+}
+
+void Device::copy_block(int source, int destination) {
+    std::memcpy(kv_.block(destination), kv_.block(source), kv_.block_bytes());
+}
+
+void Device::submit(Step step) {
+    auto pending = std::make_shared<Pending>();
+    pending->step = std::move(step);
+    for (const StepRow& row : pending->step.rows) pending->needs_masks |= row.deferred;
+    {
+        const std::lock_guard lock(mutex_);
+        pending_[pending->step.id] = pending;
+    }
+    enqueue([this, pending] {
+        try {
+            run_step(*pending);
+        } catch (...) {
+            pending->error = std::current_exception();
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            pending->done = true;
+        }
+        work_done_.notify_all();
+    });
+}
+
+void Device::sample(std::int64_t step_id, Masks masks) {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = pending_.find(step_id);
+        if (found == pending_.end()) throw std::invalid_argument("no such step: " + std::to_string(step_id));
+        found->second->masks = std::move(masks);
+        found->second->needs_masks = false;
+    }
+    work_came_.notify_all();
+}
+
+StepOutput Device::collect(std::int64_t step_id) {
+    std::shared_ptr<Pending> pending;
+    {
+        std::unique_lock lock(mutex_);
+        const auto found = pending_.find(step_id);
+        if (found == pending_.end()) throw std::invalid_argument("no such step: " + std::to_string(step_id));
+        pending = found->second;
+        work_done_.wait(lock, [&] { return pending->done; });
+        pending_.erase(step_id);
+    }
+    if (pending->error) std::rethrow_exception(pending->error);
+    return std::move(pending->output);
+}
+
+void Device::close() {
+    {
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
+    }
+    work_came_.notify_all();
+    if (driver_.joinable()) driver_.join();
+}
+
+void Device::check(const Step& step) const {
+    if (static_cast<int>(step.rows.size()) > options_.max_rows) {
+        refuse(step, std::to_string(step.rows.size()) + " rows, at most " + std::to_string(options_.max_rows));
+    }
+    if (static_cast<int>(step.token_ids.size()) > options_.max_tokens) {
+        refuse(step, std::to_string(step.token_ids.size()) + " inputs, at most " + std::to_string(options_.max_tokens));
+    }
+    for (const std::int32_t id : step.token_ids) {
+        if (id < 0 || id >= model_->vocab_size) refuse(step, "token id " + std::to_string(id) + " is no token");
+    }
+    for (const std::int32_t id : step.block_ids) {
+        if (id < 0 || id >= options_.num_blocks) refuse(step, "block id " + std::to_string(id) + " is no block");
+    }
+    for (const StepRow& row : step.rows) {
+        const std::int64_t end = std::int64_t{row.start_pos} + row.num_tokens;
+        if (row.start_pos < 0 || row.num_tokens < 1) refuse(step, "a row without inputs, or before position 0");
+        if (end > std::int64_t{row.num_blocks} * options_.block_size) {
+            refuse(step, "position " + std::to_string(end - 1) + " lies in no block");
+        }
+        if (row.num_sampled < 0 || row.num_sampled > row.num_tokens) {
+            refuse(step,
+                   std::to_string(row.num_sampled) + " samples from " + std::to_string(row.num_tokens) + " inputs");
+        }
+    }
+}
+
+void Device::fill_fed_inputs(Step& step) const {
+    for (const StepRow& row : step.rows) {
+        if (!row.fed_by) continue;
+        const auto found = last_ids_.find(row.fed_by->step_id);
+        if (found == last_ids_.end() || row.fed_by->row < 0 ||
+            row.fed_by->row >= static_cast<int>(found->second.size())) {
+            refuse(step, "fed by row " + std::to_string(row.fed_by->row) + " of step " +
+                             std::to_string(row.fed_by->step_id) + ", which sampled nothing");
+        }
+        step.token_ids[static_cast<std::size_t>(row.first_token)] =
+            found->second[static_cast<std::size_t>(row.fed_by->row)];
+    }
+}
+
+void Device::wait_for_masks(Pending& pending) {
+    std::unique_lock lock(mutex_);
+    work_came_.wait(lock, [&] { return closing_ || !pending.needs_masks; });
+    if (pending.needs_masks) refuse(pending.step, "the device was closed before its masks came");
+}
+
+void Device::run_step(Pending& pending) {
+    using Clock = std::chrono::steady_clock;
+    Step& step = pending.step;
+    // Rows that are fed by this step may follow even if it fails; their ids mean nothing then.
+    std::vector<std::int32_t>& last = last_ids_[step.id];
+    last.assign(step.rows.size(), 0);
+    if (last_ids_.size() > kRememberedSteps) last_ids_.erase(last_ids_.begin());
+    fill_fed_inputs(step);
+    check(step);
+    const auto start = Clock::now();
+    Outcome outcome(step, model_->vocab_size, kernels_);
+    forward_.prepare(step);
+    team_.run([&](int thread) {
+        forward_.layers(thread);
+        outcome.run(forward_, scratch_, team_, samplers_, thread);
+    });
+    double run_s = std::chrono::duration<double>(Clock::now() - start).count();
+    if (pending.needs_masks || !pending.masks.empty()) {
+        wait_for_masks(pending);
+        const auto again = Clock::now();
+        for (const auto& [row, mask] : pending.masks) outcome.finish_deferred(row, mask.data(), samplers_[0]);
+        run_s += std::chrono::duration<double>(Clock::now() - again).count();
+    }
+    pending.output.rows = outcome.results();
+    pending.output.run_s = run_s;
+    for (std::size_t row = 0; row < last.size(); ++row) {
+        const std::vector<std::int32_t>& ids = pending.output.rows[row].token_ids;
+        if (!ids.empty()) last[row] = ids.back();
+    }
+}
+
+}  // namespace freehold

@@ -1,0 +1,94 @@
+// A loaded model with its KV blocks and threads. Steps are queued and run, one after the other, by the device's own
+// driver thread, which is also thread 0 of the team.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "forward.h"
+
+namespace freehold {
+
+struct DeviceOptions {
+    int num_blocks = 0;
+    int block_size = 0;
+    int max_rows = 0;
+    int max_tokens = 0;
+    int num_threads = 1;
+    bool bf16_kv = true;
+    bool int8 = false;
+    bool pin = false;
+};
+
+// Row → bit set of the tokens that it may sample.
+using Masks = std::map<int, std::vector<std::uint32_t>>;
+
+class Device {
+  public:
+    // `model` must be complete. Throws std::bad_alloc if memory cannot be reserved.
+    Device(std::unique_ptr<Model> model, const KernelTable& kernels, const DeviceOptions& options);
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    void submit(Step step);
+    void sample(std::int64_t step_id, Masks masks);
+    // Waits. Throws what the step threw.
+    StepOutput collect(std::int64_t step_id);
+    // Runs `work` on the driver thread after all submitted steps; does not wait.
+    void enqueue(std::function<void()> work);
+    // Likewise, and waits for it.
+    void call(const std::function<void()>& work);
+    void copy_block(int source, int destination);
+    std::uint8_t* block(int block_id) const { return kv_.block(block_id); }
+    std::size_t block_bytes() const { return kv_.block_bytes(); }
+    std::size_t scratch_bytes() const;
+    int vocab_size() const { return model_->vocab_size; }
+    const char* isa() const { return kernels_.isa; }
+    // Finishes what is queued and ends the threads. Steps that wait for masks fail.
+    void close();
+
+  private:
+    struct Pending {
+        Step step;
+        StepOutput output;
+        std::exception_ptr error;
+        Masks masks;
+        bool needs_masks = false;
+        bool done = false;
+    };
+
+    void drive();
+    void run_step(Pending& pending);
+    void check(const Step& step) const;
+    void fill_fed_inputs(Step& step) const;
+    void wait_for_masks(Pending& pending);
+
+    std::unique_ptr<Model> model_;
+    const KernelTable& kernels_;
+    DeviceOptions options_;
+    KvPool kv_;
+    Scratch scratch_;
+    Team team_;
+    Forward forward_;
+    std::vector<SamplerScratch> samplers_;                        // one a thread
+    std::map<std::int64_t, std::vector<std::int32_t>> last_ids_;  // of recent steps, by row; driver thread only
+
+    std::mutex mutex_;
+    std::condition_variable work_came_;
+    std::condition_variable work_done_;
+    std::deque<std::function<void()>> queue_;
+    std::map<std::int64_t, std::shared_ptr<Pending>> pending_;
+    bool closing_ = false;
+    std::thread driver_;
+};
+
+}  // namespace freehold

@@ -1,0 +1,169 @@
+// Sixteen lanes in the compiler's portable vectors: any processor, no intrinsics. See avx512/vec.h.
+//
+// Multiply-add is a multiplication and an addition here, each rounded, on every processor.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#define FREEHOLD_ISA generic
+#define FREEHOLD_INLINE inline __attribute__((always_inline))
+
+namespace freehold::generic {
+namespace {
+
+typedef float F __attribute__((vector_size(64)));
+typedef std::int32_t I __attribute__((vector_size(64)));
+typedef std::uint32_t U __attribute__((vector_size(64)));
+typedef std::uint64_t U64 __attribute__((vector_size(64)));
+typedef std::int16_t S __attribute__((vector_size(64)));
+using M = I;  // all bits of a lane set or clear
+
+constexpr const char* kIsaName = "generic";
+constexpr int kStripVectors = 1;
+constexpr int kMaxTileRows = 2;
+constexpr int kMaxQueryTile = 2;
+constexpr int kScoreVectors = 1;
+
+template <class V>
+FREEHOLD_INLINE V load_as(const void* p) {
+    V v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+FREEHOLD_INLINE F f_zero() { return F{}; }
+FREEHOLD_INLINE F f_set(float x) { return F{} + x; }
+FREEHOLD_INLINE F f_load(const float* p) { return load_as<F>(p); }
+FREEHOLD_INLINE void f_store(float* p, F a) { std::memcpy(p, &a, sizeof a); }
+FREEHOLD_INLINE F f_add(F a, F b) { return a + b; }
+FREEHOLD_INLINE F f_sub(F a, F b) { return a - b; }
+FREEHOLD_INLINE F f_mul(F a, F b) { return a * b; }
+FREEHOLD_INLINE F f_div(F a, F b) { return a / b; }
+FREEHOLD_INLINE F f_fma(F a, F b, F c) { return a * b + c; }
+FREEHOLD_INLINE F f_max(F a, F b) { return a > b ? a : b; }
+FREEHOLD_INLINE F f_min(F a, F b) { return a < b ? a : b; }
+FREEHOLD_INLINE I f_bits(F a) { return reinterpret_cast<I>(a); }
+FREEHOLD_INLINE F f_from_bits(I a) { return reinterpret_cast<F>(a); }
+FREEHOLD_INLINE F f_from_int(I a) { return __builtin_convertvector(a, F); }
+FREEHOLD_INLINE M f_less(F a, F b) { return a < b; }
+FREEHOLD_INLINE M f_is_nan(F a) { return a != a; }
+FREEHOLD_INLINE F f_select(M m, F yes, F no) { return m ? yes : no; }
+
+FREEHOLD_INLINE I widen_u16(const void* p) {
+    typedef std::uint16_t Half __attribute__((vector_size(32)));
+    return __builtin_convertvector(load_as<Half>(p), I);
+}
+FREEHOLD_INLINE F f_half(const std::uint8_t* p) {
+    const I h = widen_u16(p);
+    const I rest = h & 0x7fff;
+    const F magnitude = f_from_bits(rest << 13) * f_from_bits(I{} + ((127 + 112) << 23));
+    const I special = (rest >= 0x7c00) & 0x7f800000;  // infinity and NaN keep their exponent
+    return f_from_bits(f_bits(magnitude) | special | ((h & 0x8000) << 16));
+}
+FREEHOLD_INLINE F f_bf16(const void* p) { return f_from_bits(widen_u16(p) << 16); }
+
+FREEHOLD_INLINE float f_sum(F a) {
+    float lanes[16];
+    std::memcpy(lanes, &a, sizeof lanes);
+    for (int width = 8; width >= 1; width /= 2) {
+        for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+    }
+    return lanes[0];
+}
+FREEHOLD_INLINE float f_highest(F a) {
+    float highest = a[0];
+    for (int i = 1; i < 16; ++i) highest = highest > a[i] ? highest : a[i];
+    return highest;
+}
+
+FREEHOLD_INLINE I i_zero() { return I{}; }
+FREEHOLD_INLINE I i_set(int x) { return I{} + x; }
+FREEHOLD_INLINE I i_load(const void* p) { return load_as<I>(p); }
+FREEHOLD_INLINE void i_store(void* p, I a) { std::memcpy(p, &a, sizeof a); }
+FREEHOLD_INLINE I i_add(I a, I b) { return reinterpret_cast<I>(reinterpret_cast<U>(a) + reinterpret_cast<U>(b)); }
+FREEHOLD_INLINE I i_sub(I a, I b) { return reinterpret_cast<I>(reinterpret_cast<U>(a) - reinterpret_cast<U>(b)); }
+FREEHOLD_INLINE I i_and(I a, I b) { return a & b; }
+FREEHOLD_INLINE I i_xor(I a, I b) { return a ^ b; }
+FREEHOLD_INLINE I i_max(I a, I b) { return a > b ? a : b; }
+template <int N>
+FREEHOLD_INLINE I i_shift_right(I a) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(a) >> N);
+}
+template <int N>
+FREEHOLD_INLINE I i_shift_left(I a) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(a) << N);
+}
+FREEHOLD_INLINE int i_sum(I a) {
+    int sum = 0;
+    for (int i = 0; i < 16; ++i) sum += a[i];
+    return sum;
+}
+FREEHOLD_INLINE int i_highest(I a) {
+    int highest = a[0];
+    for (int i = 1; i < 16; ++i) highest = highest > a[i] ? highest : a[i];
+    return highest;
+}
+FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I a) {
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(a[i]);
+}
+FREEHOLD_INLINE M lanes_between(int low, int high) {
+    const I lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (lane >= low) & (lane < high);
+}
+FREEHOLD_INLINE I i_mul_even(I a, I b) {
+    const U64 x = reinterpret_cast<U64>(a) & 0xffffffffu;
+    const U64 y = reinterpret_cast<U64>(b) & 0xffffffffu;
+    return reinterpret_cast<I>(x * y);
+}
+FREEHOLD_INLINE I i_high_to_even(I a) { return reinterpret_cast<I>(reinterpret_cast<U64>(a) >> 32); }
+FREEHOLD_INLINE I i_interleave_even(I a, I b) {
+    const U64 low = reinterpret_cast<U64>(a) & 0xffffffffu;
+    return reinterpret_cast<I>(low | reinterpret_cast<U64>(b) << 32);
+}
+FREEHOLD_INLINE I i_interleave_odd(I a, I b) {
+    const U64 high = reinterpret_cast<U64>(b) >> 32 << 32;
+    return reinterpret_cast<I>(reinterpret_cast<U64>(a) >> 32 | high);
+}
+FREEHOLD_INLINE unsigned mask_bits(M m) {
+    unsigned bits = 0;
+    for (int i = 0; i < 16; ++i) bits |= static_cast<unsigned>(m[i] & 1) << i;
+    return bits;
+}
+
+struct Nibbles {
+    int offset;
+};
+template <int Offset>
+FREEHOLD_INLINE Nibbles nibbles() {
+    return {Offset};
+}
+template <int Shift>
+FREEHOLD_INLINE F f_nibble(I line, const Nibbles& n) {
+    return f_from_int((i_shift_right<Shift>(line) & 15) - n.offset);
+}
+
+// Products of an unsigned and a signed byte fit in 16 bits (255 * 127), their sums are taken in 32.
+template <int Bits>
+struct Quad {
+    S even, odd;
+};
+template <int Bits>
+FREEHOLD_INLINE Quad<Bits> quad(const std::int8_t* p) {
+    const int even = (p[0] & 0xffff) | static_cast<int>(static_cast<unsigned>(p[2]) << 16);
+    const int odd = (p[1] & 0xffff) | static_cast<int>(static_cast<unsigned>(p[3]) << 16);
+    return {reinterpret_cast<S>(i_set(even)), reinterpret_cast<S>(i_set(odd))};
+}
+FREEHOLD_INLINE I sum_pairs(S products) {
+    const I both = reinterpret_cast<I>(products);
+    return (i_shift_left<16>(both) >> 16) + (both >> 16);
+}
+template <int Bits>
+FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
+    const S even = reinterpret_cast<S>(weights & 0x00ff00ff) * x.even;
+    const S odd = reinterpret_cast<S>(i_shift_right<8>(weights) & 0x00ff00ff) * x.odd;
+    return sum + sum_pairs(even) + sum_pairs(odd);
+}
+
+}  // namespace
+}  // namespace freehold::generic

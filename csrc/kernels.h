@@ -1,0 +1,145 @@
+// What every instruction set implements: one table of functions, chosen once at start-up.
+//
+// Law of these functions: what they compute for a row depends on that row alone. Every sum has one order, fixed by the
+// layouts and by absolute positions; tiles, rows, strips and threads never change it. Tables of different instruction
+// sets may differ in the last bits.
+//
+// Float rows are padded with zeros to a multiple of 32, and "padded" sizes below are such multiples.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "layouts.h"
+#include "noise.h"
+
+namespace freehold {
+
+inline constexpr int kPiece = 64;              // positions of an attention piece, aligned to absolute positions
+inline constexpr int kTilePositions = kPanel;  // positions of a key tile
+
+// Rows that enter a linear layer. Quantized parts are filled where weights are quantized and activations are int8.
+struct Activations {
+    float* x = nullptr;              // (rows, stride)
+    std::int8_t* q = nullptr;        // (rows, stride): x / scale, rounded
+    float* scale = nullptr;          // (rows, stride / 32)
+    std::int32_t* sums = nullptr;    // (rows, stride / 32): sums of q over 32 inputs
+    float* sums_x = nullptr;         // (rows, stride / 32): scale * sum
+    std::int32_t* sums16 = nullptr;  // (rows, stride / 16): sums of q over 16 inputs
+    float* sums16_x = nullptr;       // (rows, stride / 16): scale * sum
+    int stride = 0;                  // padded inputs
+};
+
+// out[row, column] (+)= sum over inputs of weight * activation, for some rows and some strips of a matrix.
+struct LinearCall {
+    const std::uint8_t* weights;
+    std::size_t strip_bytes;
+    LayoutId layout;
+    int num_inputs;
+    int strip_begin, strip_end;
+    const Activations* input;
+    int row_begin, row_end;
+    float* out;  // (rows, out_stride); whole strips are written, padding included
+    int out_stride;
+    bool add;   // to what `out` holds
+    bool int8;  // use the quantized activations
+};
+
+// Where one request's keys and values of one layer and key/value head lie.
+struct KvView {
+    std::uint8_t* base;  // of the pool, at this layer
+    std::size_t block_bytes;
+    const std::int32_t* block_ids;
+    int block_size;
+    std::size_t keys_at;    // in a block: tiles of (head_dim, 16 positions)
+    std::size_t values_at;  // in a block: (positions, padded head size)
+    int head_dim;
+    int value_stride;  // head_dim rounded up to 16
+    bool bf16;
+
+    std::uint8_t* block(int pos) const {
+        return base + block_bytes * static_cast<std::size_t>(block_ids[pos / block_size]);
+    }
+    std::size_t element_bytes() const { return bf16 ? 2 : 4; }
+    std::uint8_t* key_tile(int pos) const {
+        const int tile = pos % block_size / kTilePositions;
+        return block(pos) + keys_at + static_cast<std::size_t>(tile * kTilePositions * head_dim) * element_bytes();
+    }
+    std::uint8_t* value_row(int pos) const {
+        return block(pos) + values_at + static_cast<std::size_t>(pos % block_size * value_stride) * element_bytes();
+    }
+};
+
+// Queries of consecutive tokens, all heads that share one key/value head.
+struct AttendCall {
+    KvView kv;
+    const float* queries;  // token t, head h at t * query_stride + h * head_dim; already scaled
+    int query_stride;
+    int num_heads;
+    int first_pos;  // of token 0
+    int num_tokens;
+    int window;  // keys a query sees, itself included; INT_MAX for all
+};
+
+// A softmax over some positions, not yet normalized: `values` holds sum of weight * value, weights being
+// exp(score - maximum). One per query, strides in floats: maximum, sum, then 14 unused, then value_stride values.
+inline constexpr int kPartialHeader = 16;
+inline int partial_stride(int value_stride) { return kPartialHeader + value_stride; }
+
+struct LogitScan {
+    float highest;
+    std::int32_t highest_id;  // the lowest id among equals
+    bool finite;
+};
+
+struct NoiseCall {
+    const float* logits;  // readable up to a multiple of 16
+    int begin, end;
+    float highest;
+    float inverse_temperature;
+    float best;  // score to reach
+    NoiseKey key;
+};
+
+struct KernelTable {
+    const char* isa;
+
+    void (*linear)(const LinearCall& call);
+
+    // out = x / sqrt(mean(x^2) + eps) * weight; `count` real elements, rows padded to `padded`.
+    void (*rms_norm)(const float* x, const float* weight, int count, int padded, float eps, float* out);
+
+    // Fills row `row` of the quantized parts from its float part.
+    void (*quantize)(const Activations& activations, int row);
+
+    // out = silu(gate) * up.
+    void (*silu_mul)(const float* gate, const float* up, int padded, float* out);
+
+    // Norm over one head, any head size.
+    void (*head_norm)(float* head, const float* weight, int head_dim, float eps);
+
+    // Rotates the first 2 * num_pairs elements (halves paired), then multiplies all head_dim by `scale`.
+    void (*rotate)(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale);
+
+    void (*store_key)(const KvView& kv, int pos, const float* key);
+    void (*store_value)(const KvView& kv, int pos, const float* value);
+
+    // One piece of every query; queries that see none of it get an empty partial.
+    void (*attend_piece)(const AttendCall& call, int piece, float* partials);
+    // state = state joined with the partials of the next piece to the right.
+    void (*fold)(float* state, const float* partials, int num_queries, int value_stride);
+    // out = values / sum, head_dim floats.
+    void (*finish)(const float* state, int head_dim, float* out);
+
+    LogitScan (*scan)(const float* logits, int count);
+    // Token ids of [begin, end) that could reach `best`, all of them and few others; returns how many.
+    int (*noise_candidates)(const NoiseCall& call, std::int32_t* ids);
+};
+
+const KernelTable& generic_kernels();
+#if defined(__x86_64__)
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+#endif
+
+}  // namespace freehold

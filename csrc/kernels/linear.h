@@ -1,0 +1,357 @@
+// Linear layers over packed weights. One template serves one row and many: a tile holds `Rows` rows and `Vectors`
+// panels of outputs in registers, and what it adds to an output, and in which order, is the same for every tile shape.
+//
+// float activations: weights are dequantized in registers, then one multiply-add per input; inputs in the order in
+//     which the layout stores them.
+// int8 activations: integer dot products, exact inside a group; then per group, ascending, one multiply-add of the
+//     minimum (if any) and one of the scale.
+#pragma once
+
+#include "kernels.h"
+
+namespace freehold::FREEHOLD_ISA {
+namespace {
+
+constexpr int kPrefetchBytes = 4096;
+
+template <ScaleType Type>
+FREEHOLD_INLINE F f_scale(const std::uint8_t* p) {
+    if constexpr (Type == ScaleType::f16) {
+        return f_half(p);
+    } else {
+        return f_load(reinterpret_cast<const float*>(p));
+    }
+}
+
+// The part of a matrix that a tile reads: panels `panel`, `panel` + 1, ... from `strip` on.
+struct TileWeights {
+    const std::uint8_t* strip;
+    std::size_t strip_bytes;
+    int panel;
+    int prefetch_lines;  // per cell
+    std::ptrdiff_t prefetch_distance;
+
+    FREEHOLD_INLINE const std::uint8_t* cell(int vector, std::size_t at) const {
+        return strip + static_cast<std::size_t>((panel + vector) / 2) * strip_bytes + at;
+    }
+    FREEHOLD_INLINE int panel_of(int vector) const { return (panel + vector) % 2; }
+    FREEHOLD_INLINE void prefetch(std::size_t at) const {
+        const std::uint8_t* p = strip + at + prefetch_distance;
+        for (int i = 0; i < prefetch_lines; ++i) __builtin_prefetch(p + i * kLineBytes, 0, 2);
+    }
+};
+
+template <const Layout& L, int Vectors>
+struct CellScales {
+    F scale[Vectors];
+    F minimum[Vectors];
+
+    FREEHOLD_INLINE CellScales(const TileWeights& w, std::size_t at) {
+        for (int v = 0; v < Vectors; ++v) {
+            const std::uint8_t* panel = w.cell(v, at) + w.panel_of(v) * kPanel * L.scale_bytes();
+            scale[v] = f_scale<L.scale>(panel + L.scales_at());
+            if constexpr (L.minimum) minimum[v] = f_scale<L.scale>(panel + L.minima_at());
+        }
+    }
+    FREEHOLD_INLINE F weight(int v, F value) const {
+        if constexpr (L.minimum) {
+            return f_fma(value, scale[v], minimum[v]);
+        } else {
+            return f_mul(value, scale[v]);
+        }
+    }
+};
+
+template <int Rows, int Vectors>
+struct Sums {
+    F at[Rows][Vectors];
+
+    FREEHOLD_INLINE Sums() {
+        for (int r = 0; r < Rows; ++r) {
+            for (int v = 0; v < Vectors; ++v) at[r][v] = f_zero();
+        }
+    }
+    FREEHOLD_INLINE void add_product(const F (&weights)[Vectors], const float* x, int stride) {
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+            const F activation = f_set(x[r * stride]);
+            for (int v = 0; v < Vectors; ++v) at[r][v] = f_fma(weights[v], activation, at[r][v]);
+        }
+    }
+    FREEHOLD_INLINE void store(const LinearCall& call, float* out) const {
+        for (int r = 0; r < Rows; ++r) {
+            for (int v = 0; v < Vectors; ++v) {
+                float* p = out + static_cast<std::ptrdiff_t>(r) * call.out_stride + v * kPanel;
+                f_store(p, call.add ? f_add(f_load(p), at[r][v]) : at[r][v]);
+            }
+        }
+    }
+};
+
+// Weights of one input: value number `Shift` / bits of every lane of a line.
+template <const Layout& L, int Shift, int Vectors>
+FREEHOLD_INLINE void line_weights(const I (&line)[Vectors], const CellScales<L, Vectors>& scales,
+                                  F (&weights)[Vectors]) {
+    for (int v = 0; v < Vectors; ++v) {
+        if constexpr (L.bits == 4) {
+            weights[v] = scales.weight(v, f_nibble<Shift>(line[v], nibbles<L.offset>()));
+        } else {
+            const I stored = i_and(i_shift_right<Shift>(line[v]), i_set(255));
+            weights[v] = scales.weight(v, f_from_int(i_sub(stored, i_set(L.offset))));
+        }
+    }
+}
+
+template <const Layout& L, int Byte, int Rows, int Vectors>
+FREEHOLD_INLINE void float_line_byte(Sums<Rows, Vectors>& sums, const I (&line)[Vectors],
+                                     const CellScales<L, Vectors>& scales, const float* x, int stride) {
+    F weights[Vectors];
+    line_weights<L, 8 * Byte>(line, scales, weights);
+    sums.add_product(weights, x + Byte, stride);
+    if constexpr (L.bits == 4) {
+        line_weights<L, 8 * Byte + 4>(line, scales, weights);
+        sums.add_product(weights, x + Byte + L.group / 2, stride);
+    }
+}
+
+template <const Layout& L, int Rows, int Vectors>
+void float_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+    Sums<Rows, Vectors> sums;
+    const int stride = call.input->stride;
+    const float* x = call.input->x + static_cast<std::ptrdiff_t>(row) * stride;
+    for (std::size_t at = 0; at < w.strip_bytes; at += L.cell_bytes(), x += L.group) {
+        w.prefetch(at);
+        const CellScales<L, Vectors> scales(w, at);
+        for (int number = 0; number < L.num_lines(); ++number) {
+            I line[Vectors];
+            for (int v = 0; v < Vectors; ++v) {
+                line[v] = i_load(w.cell(v, at) + w.panel_of(v) * L.panel_bytes() + number * kLineBytes);
+            }
+            const float* first = x + number * kQuad;
+            float_line_byte<L, 0>(sums, line, scales, first, stride);
+            float_line_byte<L, 1>(sums, line, scales, first, stride);
+            float_line_byte<L, 2>(sums, line, scales, first, stride);
+            float_line_byte<L, 3>(sums, line, scales, first, stride);
+        }
+    }
+    sums.store(call, out);
+}
+
+template <const Layout& L, int Rows, int Vectors>
+void plain_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+    Sums<Rows, Vectors> sums;
+    const int stride = call.input->stride;
+    const float* x = call.input->x + static_cast<std::ptrdiff_t>(row) * stride;
+    for (std::size_t at = 0; at < w.strip_bytes; at += L.cell_bytes(), ++x) {
+        w.prefetch(at);
+        F weights[Vectors];
+        for (int v = 0; v < Vectors; ++v) {
+            const std::uint8_t* p = w.cell(v, at) + w.panel_of(v) * L.panel_bytes();
+            weights[v] = L.bits == 16 ? f_bf16(p) : f_load(reinterpret_cast<const float*>(p));
+        }
+        sums.add_product(weights, x, stride);
+    }
+    sums.store(call, out);
+}
+
+// Activations of the group that the tile is at.
+struct Int8Cursor {
+    const std::int8_t* q;
+    const float* scale;
+    const std::int32_t* sums;
+    const float* sums_x;
+    int stride, scale_stride, sums_stride;
+};
+
+template <const Layout& L>
+FREEHOLD_INLINE Int8Cursor int8_cursor(const Activations& a, int row) {
+    constexpr bool half = L.group == 16;
+    const std::ptrdiff_t scales = a.stride / kActivationGroup;
+    const std::ptrdiff_t groups = a.stride / L.group;
+    return {a.q + static_cast<std::ptrdiff_t>(row) * a.stride,
+            a.scale + row * scales,
+            (half ? a.sums16 : a.sums) + row * groups,
+            (half ? a.sums16_x : a.sums_x) + row * groups,
+            a.stride,
+            static_cast<int>(scales),
+            static_cast<int>(groups)};
+}
+
+constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
+
+template <const Layout& L, int Rows, int Vectors>
+FREEHOLD_INLINE void int8_start(I (&dots)[Rows][Vectors], const Int8Cursor& x, int group) {
+    for (int r = 0; r < Rows; ++r) {
+        I start = i_zero();
+        if constexpr (L.offset != 0) {
+            const I sum = i_set(x.sums[r * x.sums_stride + group]);
+            start = i_sub(start, i_shift_left<log2_of(L.offset)>(sum));
+        }
+        for (int v = 0; v < Vectors; ++v) dots[r][v] = start;
+    }
+}
+
+template <int Bits, int Rows, int Vectors>
+FREEHOLD_INLINE void int8_add(I (&dots)[Rows][Vectors], const I (&weights)[Vectors], const std::int8_t* q, int stride) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+        const Quad<Bits> x = quad<Bits>(q + static_cast<std::ptrdiff_t>(r) * stride);
+        for (int v = 0; v < Vectors; ++v) dots[r][v] = dot<Bits>(dots[r][v], weights[v], x);
+    }
+}
+
+template <const Layout& L, int Rows, int Vectors>
+FREEHOLD_INLINE void int8_group(I (&dots)[Rows][Vectors], const TileWeights& w, std::size_t at, const std::int8_t* q,
+                                int stride) {
+    for (int number = 0; number < L.num_lines(); ++number) {
+        I low[Vectors];
+        I high[Vectors];
+        for (int v = 0; v < Vectors; ++v) {
+            const I line = i_load(w.cell(v, at) + w.panel_of(v) * L.panel_bytes() + number * kLineBytes);
+            if constexpr (L.bits == 4) {
+                low[v] = i_and(line, i_set(0x0f0f0f0f));
+                high[v] = i_and(i_shift_right<4>(line), i_set(0x0f0f0f0f));
+            } else {
+                low[v] = line;
+            }
+        }
+        int8_add<L.bits>(dots, low, q + number * kQuad, stride);
+        if constexpr (L.bits == 4) int8_add<L.bits>(dots, high, q + number * kQuad + L.group / 2, stride);
+    }
+}
+
+template <const Layout& L, int Rows, int Vectors>
+void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+    Sums<Rows, Vectors> sums;
+    for (int r = 0; r < Rows; ++r) __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
+    const Int8Cursor x = int8_cursor<L>(*call.input, row);
+    const int num_groups = call.num_inputs / L.group;
+    for (int group = 0; group < num_groups; ++group) {
+        const std::size_t at = static_cast<std::size_t>(group) * L.cell_bytes();
+        w.prefetch(at);
+        I dots[Rows][Vectors];
+        int8_start<L>(dots, x, group);
+        int8_group<L>(dots, w, at, x.q + group * L.group, x.stride);
+        const CellScales<L, Vectors> scales(w, at);
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
+            const F scale = f_set(x.scale[r * x.scale_stride + group * L.group / kActivationGroup]);
+            for (int v = 0; v < Vectors; ++v) {
+                F& sum = sums.at[r][v];
+                if constexpr (L.minimum) {
+                    sum = f_fma(f_set(x.sums_x[r * x.sums_stride + group]), scales.minimum[v], sum);
+                }
+                sum = f_fma(f_mul(f_from_int(dots[r][v]), scale), scales.scale[v], sum);
+            }
+        }
+    }
+    sums.store(call, out);
+}
+
+template <const Layout& L, bool Int8, int Rows, int Vectors>
+FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+    if constexpr (!L.quantized()) {
+        plain_tile<L, Rows, Vectors>(call, w, row, out);
+    } else if constexpr (Int8) {
+        int8_tile<L, Rows, Vectors>(call, w, row, out);
+    } else {
+        float_tile<L, Rows, Vectors>(call, w, row, out);
+    }
+}
+
+// All rows of the call over one strip. Returns nothing; the widest tiles come first, the rest in smaller ones.
+template <const Layout& L, bool Int8>
+void strip_rows(const LinearCall& call, TileWeights w, float* out) {
+    const int lines = L.cell_bytes() / kLineBytes;
+    const bool one_tile = call.row_end - call.row_begin <= kMaxTileRows;
+    w.prefetch_distance = one_tile ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
+    w.prefetch_lines = w.panel == 0 ? lines : 0;
+    for (int row = call.row_begin; row < call.row_end;) {
+        float* to = out + static_cast<std::ptrdiff_t>(row) * call.out_stride;
+        const int left = call.row_end - row;
+        if constexpr (kMaxTileRows >= 6) {
+            if (left >= 6) {
+                tile<L, Int8, 6, kStripVectors>(call, w, row, to);
+                row += 6;
+                w.prefetch_lines = 0;
+                continue;
+            }
+        }
+        if constexpr (kMaxTileRows >= 4) {
+            if (left >= 4) {
+                tile<L, Int8, 4, kStripVectors>(call, w, row, to);
+                row += 4;
+                w.prefetch_lines = 0;
+                continue;
+            }
+        }
+        if (left >= 2) {
+            tile<L, Int8, 2, kStripVectors>(call, w, row, to);
+            row += 2;
+        } else {
+            tile<L, Int8, 1, kStripVectors>(call, w, row, to);
+            row += 1;
+        }
+        w.prefetch_lines = 0;
+    }
+}
+
+template <LayoutId Id, bool Int8>
+void linear_layout(const LinearCall& call) {
+    static constexpr const Layout& L = kLayouts[static_cast<int>(Id)];
+    const bool single_row = call.row_end - call.row_begin == 1;
+    for (int strip = call.strip_begin; strip < call.strip_end; ++strip) {
+        const std::uint8_t* weights = call.weights + call.strip_bytes * static_cast<std::size_t>(strip);
+        float* out = call.out + static_cast<std::ptrdiff_t>(strip) * kStrip;
+        if constexpr (!Int8 && kStripVectors == 2) {
+            // One row has too few sums to hide the latency of a multiply-add: take two strips at a time.
+            if (single_row && strip + 1 < call.strip_end) {
+                const int lines = L.cell_bytes() / kLineBytes;
+                const TileWeights w{weights, call.strip_bytes, 0, lines, kPrefetchBytes};
+                float* to = out + static_cast<std::ptrdiff_t>(call.row_begin) * call.out_stride;
+                tile<L, Int8, 1, 4>(call, w, call.row_begin, to);
+                ++strip;
+                continue;
+            }
+        }
+        for (int panel = 0; panel < kStrip / kPanel; panel += kStripVectors) {
+            strip_rows<L, Int8>(call, TileWeights{weights, call.strip_bytes, panel, 0, 0}, out + panel * kPanel);
+        }
+    }
+    (void)single_row;
+}
+
+template <LayoutId Id>
+void linear_either(const LinearCall& call) {
+    if (layout_of(Id).quantized() && call.int8) {
+        linear_layout<Id, layout_of(Id).quantized()>(call);
+    } else {
+        linear_layout<Id, false>(call);
+    }
+}
+
+void linear(const LinearCall& call) {
+    switch (call.layout) {
+        case LayoutId::q4g32:
+            return linear_either<LayoutId::q4g32>(call);
+        case LayoutId::q4g32m:
+            return linear_either<LayoutId::q4g32m>(call);
+        case LayoutId::q8g32:
+            return linear_either<LayoutId::q8g32>(call);
+        case LayoutId::q8g32f:
+            return linear_either<LayoutId::q8g32f>(call);
+        case LayoutId::q8g32fm:
+            return linear_either<LayoutId::q8g32fm>(call);
+        case LayoutId::q8g16f:
+            return linear_either<LayoutId::q8g16f>(call);
+        case LayoutId::q8g16fm:
+            return linear_either<LayoutId::q8g16fm>(call);
+        case LayoutId::bf16:
+            return linear_either<LayoutId::bf16>(call);
+        case LayoutId::f32:
+            return linear_either<LayoutId::f32>(call);
+    }
+}
+
+}  // namespace
+}  // namespace freehold::FREEHOLD_ISA

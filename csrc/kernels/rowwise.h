@@ -1,0 +1,125 @@
+// Kernels over one row: norms, quantization, gate, rotation, and the scan of logits.
+#pragma once
+
+#include "kernels.h"
+#include "kernels/exp.h"
+#include "numeric.h"
+
+namespace freehold::FREEHOLD_ISA {
+namespace {
+
+float inverse_rms(float sum_of_squares, int count, float eps) {
+    return 1.0f / __builtin_sqrtf(sum_of_squares / static_cast<float>(count) + eps);
+}
+
+void rms_norm(const float* x, const float* weight, int count, int padded, float eps, float* out) {
+    F squares = f_zero();
+    for (int i = 0; i < padded; i += kPanel) {
+        const F v = f_load(x + i);
+        squares = f_fma(v, v, squares);
+    }
+    const F inverse = f_set(inverse_rms(f_sum(squares), count, eps));
+    for (int i = 0; i < padded; i += kPanel) {
+        f_store(out + i, f_mul(f_mul(f_load(x + i), inverse), f_load(weight + i)));
+    }
+}
+
+// The scale of 32 activations; not finite if one of them isn't, so that the fault stays visible behind the integers.
+FREEHOLD_INLINE float group_magnitude(F a, F b) {
+    const I no_sign = i_set(0x7fffffff);
+    return bit_cast<float>(i_highest(i_max(i_and(f_bits(a), no_sign), i_and(f_bits(b), no_sign))));
+}
+
+FREEHOLD_INLINE I rounded(F x, F factor) {
+    const F magic = f_set(12582912.0f);  // 1.5 * 2^23
+    return i_sub(f_bits(f_add(f_mul(x, factor), magic)), f_bits(magic));
+}
+
+void quantize(const Activations& a, int row) {
+    const std::ptrdiff_t stride = a.stride;
+    const float* x = a.x + row * stride;
+    std::int8_t* q = a.q + row * stride;
+    const std::ptrdiff_t groups = stride / kActivationGroup;
+    for (std::ptrdiff_t g = 0; g < groups; ++g) {
+        const F low = f_load(x + g * kActivationGroup);
+        const F high = f_load(x + g * kActivationGroup + kPanel);
+        const float magnitude = group_magnitude(low, high);
+        const bool zero = magnitude < 1e-30f;  // 127 / magnitude must stay finite
+        const float scale = zero ? 0.0f : magnitude / 127.0f;
+        const F factor = f_set(zero ? 0.0f : 127.0f / magnitude);
+        const I q_low = rounded(low, factor);
+        const I q_high = rounded(high, factor);
+        i_store_bytes(q + g * kActivationGroup, q_low);
+        i_store_bytes(q + g * kActivationGroup + kPanel, q_high);
+        const std::int32_t sums[2] = {i_sum(q_low), i_sum(q_high)};
+        a.scale[row * groups + g] = scale;
+        a.sums[row * groups + g] = sums[0] + sums[1];
+        a.sums_x[row * groups + g] = scale * static_cast<float>(sums[0] + sums[1]);
+        for (int half = 0; half < 2; ++half) {
+            a.sums16[(row * groups + g) * 2 + half] = sums[half];
+            a.sums16_x[(row * groups + g) * 2 + half] = scale * static_cast<float>(sums[half]);
+        }
+    }
+}
+
+void silu_mul(const float* gate, const float* up, int padded, float* out) {
+    const F one = f_set(1.0f);
+    for (int i = 0; i < padded; i += kPanel) {
+        const F g = f_load(gate + i);
+        const F silu = f_div(g, f_add(one, f_exp(f_sub(f_zero(), g))));
+        f_store(out + i, f_mul(silu, f_load(up + i)));
+    }
+}
+
+FREEHOLD_INLINE F load_first(const float* p, int count) {
+    if (count >= kPanel) return f_load(p);
+    float lanes[kPanel] = {};
+    for (int i = 0; i < count; ++i) lanes[i] = p[i];
+    return f_load(lanes);
+}
+
+void head_norm(float* head, const float* weight, int head_dim, float eps) {
+    F squares = f_zero();
+    for (int i = 0; i < head_dim; i += kPanel) {
+        const F v = load_first(head + i, head_dim - i);
+        squares = f_fma(v, v, squares);
+    }
+    const float inverse = inverse_rms(f_sum(squares), head_dim, eps);
+    for (int i = 0; i < head_dim; ++i) head[i] = head[i] * inverse * weight[i];
+}
+
+void rotate(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale) {
+    for (int i = 0; i < num_pairs; ++i) {
+        const float first = head[i];
+        const float second = head[i + num_pairs];
+        head[i] = first * cosines[i] - second * sines[i];
+        head[i + num_pairs] = second * cosines[i] + first * sines[i];
+    }
+    for (int i = 0; i < head_dim; ++i) head[i] *= scale;
+}
+
+LogitScan scan(const float* logits, int count) {
+    const int whole = count / kPanel * kPanel;
+    F highest = f_set(logits[0]);
+    I magnitude = i_zero();
+    const I no_sign = i_set(0x7fffffff);
+    for (int i = 0; i < whole; i += kPanel) {
+        const F v = f_load(logits + i);
+        highest = f_max(highest, v);
+        magnitude = i_max(magnitude, i_and(f_bits(v), no_sign));
+    }
+    float top = f_highest(highest);
+    int largest = i_highest(magnitude);
+    for (int i = whole; i < count; ++i) {
+        const int bits = bit_cast<std::int32_t>(logits[i]) & 0x7fffffff;
+        top = top > logits[i] ? top : logits[i];
+        largest = largest > bits ? largest : bits;
+    }
+    if (largest >= 0x7f800000) return {top, 0, false};
+    int id = 0;
+    while (logits[id] != top) ++id;
+    return {top, id, true};
+}
+
+}  // namespace
+}  // namespace freehold::FREEHOLD_ISA

@@ -1,0 +1,30 @@
+// Gathers an ISA's kernels into its table. Included last by each ISA's kernels.cpp.
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/noise_candidates.h"
+#include "kernels/rowwise.h"
+
+namespace freehold::FREEHOLD_ISA {
+namespace {
+
+constexpr KernelTable kTable = {
+    .isa = kIsaName,
+    .linear = linear,
+    .rms_norm = rms_norm,
+    .quantize = quantize,
+    .silu_mul = silu_mul,
+    .head_norm = head_norm,
+    .rotate = rotate,
+    .store_key = store_key,
+    .store_value = store_value,
+    .attend_piece = attend_piece,
+    .fold = fold,
+    .finish = finish,
+    .scan = scan,
+    .noise_candidates = noise_candidates,
+};
+
+}  // namespace
+}  // namespace freehold::FREEHOLD_ISA

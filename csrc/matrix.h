@@ -1,0 +1,53 @@
+// A packed weight matrix and the arena it lies in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "layouts.h"
+#include "sources.h"
+#include "threads/team.h"
+
+namespace freehold {
+
+// Zeroed, page-aligned memory from the system, in huge pages where it offers them; untouched pages cost nothing.
+class Region {
+  public:
+    Region() = default;
+    explicit Region(std::size_t num_bytes, bool huge_pages);
+    ~Region();
+    Region(Region&& other) noexcept;
+    Region& operator=(Region&& other) noexcept;
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+
+    std::uint8_t* data() const { return data_; }
+    std::size_t size() const { return size_; }
+
+  private:
+    std::uint8_t* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+struct Matrix {
+    const std::uint8_t* data = nullptr;  // 64-byte aligned strips, see layouts.h
+    LayoutId layout = LayoutId::f32;
+    int num_outputs = 0;
+    int num_inputs = 0;
+
+    int num_strips() const { return (num_outputs + kStrip - 1) / kStrip; }
+    int padded_outputs() const { return num_strips() * kStrip; }
+    std::size_t strip_bytes() const { return layout_of(layout).strip_bytes(num_inputs); }
+    std::size_t num_bytes() const { return strip_bytes() * static_cast<std::size_t>(num_strips()); }
+};
+
+// The empty matrix that `source` weights of that shape pack into.
+Matrix packed_shape(SourceType source, int num_outputs, int num_inputs);
+
+// Packs row-major `raw` bytes into `destination` (matrix.num_bytes() long) with all of the team's threads.
+void pack(Matrix& matrix, SourceType source, const std::uint8_t* raw, std::uint8_t* destination, Team& team);
+
+// Dequantizes one output's weights: num_inputs floats, equal to the source type's own dequantization.
+void unpack_row(const Matrix& matrix, int output, float* weights);
+
+}  // namespace freehold

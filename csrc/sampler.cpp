@@ -1,0 +1,184 @@
+#include "sampler.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "mathx.h"
+#include "noise.h"
+
+namespace freehold {
+namespace {
+
+constexpr double kSmallestMinP = 0x1p-1022;
+// Masses below 2^-53 leave a running sum of at least 1 as it is, to the bit: no need to sort or add them.
+constexpr double kLowestMassLog = -37.0;
+
+bool is_allowed(const std::uint32_t* allowed, int id) {
+    return allowed == nullptr || ((allowed[id >> 5] >> (id & 31)) & 1u) != 0;
+}
+
+class Scaling {
+  public:
+    Scaling(float highest, double temperature) : highest_(highest), temperature_(temperature) {}
+    double operator()(float logit) const { return (static_cast<double>(logit) - highest_) / temperature_; }
+
+  private:
+    double highest_;
+    double temperature_;
+};
+
+// Ascending keys are descending logits, then ascending ids.
+std::uint64_t order_key(float logit, int id) {
+    const auto bits = bit_cast<std::uint32_t>(logit == 0.0f ? 0.0f : logit);
+    const std::uint32_t ascending = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+    return static_cast<std::uint64_t>(~ascending) << 32 | static_cast<std::uint32_t>(id);
+}
+
+int key_id(std::uint64_t key) { return static_cast<int>(key & 0xffffffffu); }
+
+// Keys arrive in ascending order of ids, so a stable radix sort of the upper words is enough.
+void radix_sort(std::vector<std::uint64_t>& keys, std::vector<std::uint64_t>& spare, std::size_t count) {
+    constexpr int kBits = 11;
+    constexpr std::size_t kBuckets = std::size_t{1} << kBits;
+    for (int shift = 32; shift < 64; shift += kBits) {
+        std::size_t starts[kBuckets + 1] = {};
+        for (std::size_t i = 0; i < count; ++i) ++starts[((keys[i] >> shift) & (kBuckets - 1)) + 1];
+        for (std::size_t b = 0; b < kBuckets; ++b) starts[b + 1] += starts[b];
+        for (std::size_t i = 0; i < count; ++i) spare[starts[(keys[i] >> shift) & (kBuckets - 1)]++] = keys[i];
+        keys.swap(spare);
+    }
+}
+
+// How many of the sorted candidates top_p keeps.
+std::size_t nucleus(const float* logits, const Scaling& scaled, const std::uint64_t* keys, std::size_t count,
+                    double top_p, std::vector<std::uint64_t>& spare) {
+    double mass = 0.0;
+    for (std::size_t i = 0; i < count; ++i) {
+        mass = i == 0 ? exp_fixed(scaled(logits[key_id(keys[0])])) : mass + exp_fixed(scaled(logits[key_id(keys[i])]));
+        spare[i] = bit_cast<std::uint64_t>(mass);
+    }
+    const double threshold = top_p * mass;
+    // Masses never decrease, and positive doubles compare as their bits do.
+    const auto end = spare.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto first = std::lower_bound(spare.begin(), end, bit_cast<std::uint64_t>(threshold));
+    return std::min(count, static_cast<std::size_t>(first - spare.begin()) + 1);
+}
+
+struct Best {
+    double score;
+    int id;
+    void offer(double other_score, int other_id) {
+        if (other_score > score || (other_score == score && other_id < id)) {
+            score = other_score;
+            id = other_id;
+        }
+    }
+};
+
+// All tokens compete, except those under `lowest_scaled`. Noise is drawn as integers for every token; the logarithms
+// are taken only where the cheap upper bound on the noise could still win.
+int sample_unsorted(const KernelTable& kernels, const float* logits, int vocab_size, const LogitScan& scan,
+                    const SamplingRules& rules, std::uint32_t pos, const std::uint32_t* allowed,
+                    SamplerScratch& scratch) {
+    const Scaling scaled(scan.highest, rules.temperature);
+    const NoiseKey key{rules.seed, pos, rules.choice};
+    const double lowest = rules.min_p > 0.0 ? log_fixed(std::max(rules.min_p, kSmallestMinP)) : 0.0;
+    Best best{scaled(scan.highest) + gumbel(key, static_cast<std::uint32_t>(scan.highest_id)), scan.highest_id};
+    constexpr int kChunk = 2048;
+    for (int begin = 0; begin < vocab_size; begin += kChunk) {
+        const NoiseCall call{logits,
+                             begin,
+                             std::min(begin + kChunk, vocab_size),
+                             scan.highest,
+                             static_cast<float>(1.0 / rules.temperature),
+                             static_cast<float>(best.score),
+                             key};
+        const int count = kernels.noise_candidates(call, scratch.ids.data());
+        for (int i = 0; i < count; ++i) {
+            const int id = scratch.ids[static_cast<std::size_t>(i)];
+            const double s = scaled(logits[id]);
+            if (!is_allowed(allowed, id) || (rules.min_p > 0.0 && !(s >= lowest))) continue;
+            best.offer(s + gumbel(key, static_cast<std::uint32_t>(id)), id);
+        }
+    }
+    return best.id;
+}
+
+int sample_sorted(const float* logits, int vocab_size, const LogitScan& scan, const SamplingRules& rules,
+                  std::uint32_t pos, const std::uint32_t* allowed, SamplerScratch& scratch) {
+    const Scaling scaled(scan.highest, rules.temperature);
+    const NoiseKey key{rules.seed, pos, rules.choice};
+    const bool has_top_p = rules.top_p < 1.0;
+    const double lowest = rules.min_p > 0.0 ? log_fixed(std::max(rules.min_p, kSmallestMinP)) : 0.0;
+    std::vector<std::uint64_t>& keys = scratch.keys;
+    std::size_t count = 0;
+    for (int id = 0; id < vocab_size; ++id) {
+        if (!is_allowed(allowed, id)) continue;
+        const double s = scaled(logits[id]);
+        if ((rules.min_p > 0.0 && !(s >= lowest)) || (has_top_p && s < kLowestMassLog)) continue;
+        keys[count++] = order_key(logits[id], id);
+    }
+    const auto begin = keys.begin();
+    const bool cut = rules.top_k > 0 && static_cast<std::size_t>(rules.top_k) < count;
+    if (cut) {
+        const auto middle = begin + static_cast<std::ptrdiff_t>(rules.top_k);
+        std::nth_element(begin, middle, begin + static_cast<std::ptrdiff_t>(count));
+        count = static_cast<std::size_t>(rules.top_k);
+    }
+    if (has_top_p) {
+        if (cut) {
+            std::sort(begin, begin + static_cast<std::ptrdiff_t>(count));
+        } else {
+            radix_sort(keys, scratch.spare, count);
+        }
+        count = nucleus(logits, scaled, keys.data(), count, rules.top_p, scratch.spare);
+    }
+    Best best{-__builtin_inf(), key_id(keys[0])};
+    for (std::size_t i = 0; i < count; ++i) {
+        const int id = key_id(keys[i]);
+        best.offer(scaled(logits[id]) + gumbel(key, static_cast<std::uint32_t>(id)), id);
+    }
+    return best.id;
+}
+
+}  // namespace
+
+SamplerScratch::SamplerScratch(int vocab_size)
+    : keys(static_cast<std::size_t>(vocab_size)),
+      spare(static_cast<std::size_t>(vocab_size)),
+      ids(static_cast<std::size_t>(vocab_size)) {}
+
+LogitScan scan_allowed(const float* logits, int vocab_size, const LogitScan& all, const std::uint32_t* allowed) {
+    if (allowed == nullptr || !all.finite) return all;
+    LogitScan found{-__builtin_inff(), 0, true};
+    for (int id = 0; id < vocab_size; ++id) {
+        if (is_allowed(allowed, id) && logits[id] > found.highest) {
+            found.highest = logits[id];
+            found.highest_id = id;
+        }
+    }
+    return found;
+}
+
+std::int32_t sample(const KernelTable& kernels, const float* logits, int vocab_size, const LogitScan& scan,
+                    const SamplingRules& rules, std::uint32_t pos, const std::uint32_t* allowed,
+                    SamplerScratch& scratch) {
+    if (rules.temperature == 0.0) return scan.highest_id;
+    if (rules.top_k <= 0 && rules.top_p >= 1.0) {
+        return sample_unsorted(kernels, logits, vocab_size, scan, rules, pos, allowed, scratch);
+    }
+    return sample_sorted(logits, vocab_size, scan, rules, pos, allowed, scratch);
+}
+
+std::uint64_t digest_logits(const float* logits, int vocab_size) {
+    std::uint64_t sum = 0;
+    for (int i = 0; i < vocab_size; ++i) {
+        std::uint64_t x = static_cast<std::uint64_t>(i) << 32 | bit_cast<std::uint32_t>(logits[i]);
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+        sum += x ^ (x >> 31);
+    }
+    return sum;
+}
+
+}  // namespace freehold

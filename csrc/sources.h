@@ -1,0 +1,60 @@
+// Weight types as model files store them (ggml's names), and how one group of them decodes without loss.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "layouts.h"
+
+namespace freehold {
+
+enum class SourceType : std::uint8_t {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ4_NL,
+    IQ4_XS
+};
+inline constexpr int kNumSources = 15;
+
+struct Source {
+    const char* name;
+    int block_elements;
+    int block_bytes;
+    LayoutId layout;  // the smallest native layout that holds every value exactly
+};
+
+inline constexpr Source kSources[kNumSources] = {
+    {"F32", 1, 4, LayoutId::f32},         {"F16", 1, 2, LayoutId::f32},          {"BF16", 1, 2, LayoutId::bf16},
+    {"Q4_0", 32, 18, LayoutId::q4g32},    {"Q4_1", 32, 20, LayoutId::q4g32m},    {"Q5_0", 32, 22, LayoutId::q8g32},
+    {"Q5_1", 32, 24, LayoutId::q8g32fm},  {"Q8_0", 32, 34, LayoutId::q8g32},     {"Q2_K", 256, 84, LayoutId::q8g16fm},
+    {"Q3_K", 256, 110, LayoutId::q8g16f}, {"Q4_K", 256, 144, LayoutId::q8g32fm}, {"Q5_K", 256, 176, LayoutId::q8g32fm},
+    {"Q6_K", 256, 210, LayoutId::q8g16f}, {"IQ4_NL", 32, 18, LayoutId::q8g32},   {"IQ4_XS", 256, 136, LayoutId::q8g32f},
+};
+
+constexpr const Source& source_of(SourceType type) { return kSources[static_cast<int>(type)]; }
+
+// One group of a row: weight i = scale * (stored[i] - layout.offset) + minimum. 16-bit scales keep their exact bits.
+struct Group {
+    std::uint8_t stored[32];
+    float scale;
+    float minimum;
+    std::uint16_t scale_f16;
+    std::uint16_t minimum_f16;
+};
+
+// Decodes group number `index` (of the layout's group size) of the row that starts at `row`. Quantized types only.
+using GroupDecoder = void (*)(const std::uint8_t* row, int index, Group& group);
+GroupDecoder group_decoder(SourceType type);
+
+}  // namespace freehold

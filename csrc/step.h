@@ -1,0 +1,58 @@
+// One step as data: what the driver runs and what comes back. Mirrors freehold.backends.base.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "sampler.h"
+
+namespace freehold {
+
+struct FedBy {
+    std::int64_t step_id;
+    int row;
+};
+
+// Inputs and block ids are ranges of the step's flat arrays; a fed row's first input is filled in when the step runs.
+struct StepRow {
+    int start_pos = 0;
+    int first_token = 0;
+    int num_tokens = 0;
+    int first_block = 0;
+    int num_blocks = 0;
+    int num_sampled = 0;
+    bool want_digests = false;
+    bool want_logits = false;
+    bool deferred = false;
+    std::optional<FedBy> fed_by;
+    SamplingRules rules;
+};
+
+struct Step {
+    std::int64_t id = 0;
+    std::vector<StepRow> rows;
+    std::vector<std::int32_t> token_ids;
+    std::vector<std::int32_t> block_ids;
+};
+
+struct RowOutput {
+    std::vector<std::int32_t> token_ids;
+    std::vector<std::uint64_t> digests;
+    std::vector<float> logits;  // (inputs, vocabulary) if wanted
+    bool finite = true;
+};
+
+struct StepOutput {
+    std::vector<RowOutput> rows;
+    double run_s = 0.0;
+};
+
+// A step that cannot run; the device is intact.
+class StepRefused : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+}  // namespace freehold

@@ -1,0 +1,139 @@
+"""The native module, as Python sees it. Arrays are C-contiguous."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+class StepRefused(Exception): ...  # noqa: N818
+
+def available_isas() -> list[str]: ...
+def packed_bytes(source: str, num_outputs: int, num_inputs: int, /) -> int: ...
+
+class Builder:
+    @staticmethod
+    def make(
+        vocab_size: int,
+        hidden_size: int,
+        norm_eps: float,
+        tied_embeddings: bool,
+        arena_bytes: int,
+        num_threads: int,
+    ) -> Builder: ...
+    def add_rope(self, inv_freq: NDArray[np.float32], attention_factor: float) -> int: ...
+    def add_layer(
+        self,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int | None,
+        rope: int,
+        qk_norm: bool,
+        qkv_bias: bool,
+        mlp_size: int,
+    ) -> None: ...
+    def set_matrix(
+        self, slot: str, layer: int | None, source: str, num_outputs: int, num_inputs: int, data: NDArray[np.uint8]
+    ) -> None: ...
+    def set_vector(self, slot: str, layer: int | None, values: NDArray[np.float32]) -> None: ...
+    def layouts(self) -> list[str]: ...
+    def open(
+        self,
+        *,
+        isa: str,
+        num_blocks: int,
+        block_size: int,
+        max_rows: int,
+        max_tokens: int,
+        num_threads: int,
+        bf16_kv: bool,
+        int8: bool,
+    ) -> Device: ...
+
+class Device:
+    def submit(
+        self,
+        step_id: int,
+        columns: NDArray[np.int64],
+        rules: NDArray[np.float64],
+        seeds: NDArray[np.uint64],
+        token_ids: NDArray[np.int32],
+        block_ids: NDArray[np.int32],
+    ) -> None: ...
+    def sample(self, step_id: int, rows: Sequence[int], masks: NDArray[np.uint32]) -> None: ...
+    def collect(
+        self, step_id: int
+    ) -> tuple[list[tuple[list[int], list[int], NDArray[np.float32] | None, bool]], float]: ...
+    def copy_blocks(self, pairs: Sequence[int]) -> None: ...
+    def read_block(self, block_id: int) -> bytes: ...
+    def write_block(self, block_id: int, data: bytes) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def scratch_bytes(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+
+class kernels:  # noqa: N801
+    """Single kernels, for their parity tests."""
+
+    class SamplingRules:
+        def __init__(
+            self, *, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, choice: int
+        ) -> None: ...
+
+    @staticmethod
+    def unpack(
+        source: str, num_outputs: int, num_inputs: int, raw: NDArray[np.uint8], num_threads: int
+    ) -> NDArray[np.float32]: ...
+    @staticmethod
+    def linear(
+        isa: str,
+        source: str,
+        num_outputs: int,
+        raw: NDArray[np.uint8],
+        x: NDArray[np.float32],
+        int8: bool,
+        strips_each: int,
+    ) -> NDArray[np.float32]: ...
+    @staticmethod
+    def quantize(isa: str, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    @staticmethod
+    def rms_norm(isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float) -> NDArray[np.float32]: ...
+    @staticmethod
+    def silu_mul(isa: str, gate: NDArray[np.float32], up: NDArray[np.float32]) -> NDArray[np.float32]: ...
+    @staticmethod
+    def head_norm(
+        isa: str, heads: NDArray[np.float32], weight: NDArray[np.float32], eps: float
+    ) -> NDArray[np.float32]: ...
+    @staticmethod
+    def rotate(
+        isa: str,
+        heads: NDArray[np.float32],
+        cosines: NDArray[np.float32],
+        sines: NDArray[np.float32],
+        scale: float,
+    ) -> NDArray[np.float32]: ...
+    @staticmethod
+    def attend(
+        isa: str,
+        queries: NDArray[np.float32],
+        keys: NDArray[np.float32],
+        values: NDArray[np.float32],
+        block_ids: NDArray[np.int32],
+        block_size: int,
+        bf16: bool,
+        window: int | None,
+        tokens_each: int,
+    ) -> NDArray[np.float32]: ...
+    @staticmethod
+    def sample(
+        isa: str,
+        logits: NDArray[np.float32],
+        rules: kernels.SamplingRules,
+        pos: int,
+        allowed: NDArray[np.uint32] | None,
+    ) -> int: ...
+    @staticmethod
+    def digest(logits: NDArray[np.float32], /) -> int: ...
