@@ -20,7 +20,6 @@ CHAT_TEMPLATE = (
 )
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_MAX_TOKEN_CHARACTERS = 12
 _LOOSE_BYTES_EVERY = 16
 _SEED = 2024
 
@@ -46,6 +45,25 @@ def byte_spelling() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
+class _Pool:
+    """Tokens that may be joined: any up to eight characters, followed by one up to four."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._lefts = list(tokens)
+        self._rights = list(tokens)
+
+    def pair(self, draw: int) -> tuple[str, str]:
+        """Two tokens, chosen by a random number of 56 bits."""
+        return self._lefts[draw % len(self._lefts)], self._rights[(draw >> 28) % len(self._rights)]
+
+    def add(self, token: str) -> None:
+        """Let `token` be joined in turn unless it is too long."""
+        if len(token) <= 8:
+            self._lefts.append(token)
+        if len(token) <= 4:
+            self._rights.append(token)
+
+
 @lru_cache(maxsize=4)
 def make_vocabulary(size: int) -> Vocabulary:
     """A vocabulary of `size` tokens, the same one each time."""
@@ -53,20 +71,17 @@ def make_vocabulary(size: int) -> Vocabulary:
     tokens = [*SPECIAL_TOKENS, *spelling]
     known = set(tokens)
     merges: list[tuple[str, str]] = []
-    words = [*_LETTERS, spelling[ord(" ")]]
-    loose = spelling[0x80:]
+    space = spelling[ord(" ")]
+    words, loose = _Pool([*_LETTERS, space]), _Pool(spelling[0x80:])
     draws = np.random.Philox(key=_SEED)
     while len(tokens) < size:
-        for draw in draws.random_raw(4 * (size - len(tokens)) + 64).tolist():
-            if len(tokens) == size:
-                break
+        for draw in draws.random_raw(size - len(tokens) + 64).tolist():
             pool = loose if draw % _LOOSE_BYTES_EVERY == 0 else words
-            left, right = pool[(draw >> 8) % len(pool)], pool[(draw >> 36) % len(pool)]
+            left, right = pool.pair(draw >> 8)
             merged = left + right
-            if merged in known or len(merged) > _MAX_TOKEN_CHARACTERS or spelling[ord(" ")] in right:
-                continue
-            known.add(merged)
-            tokens.append(merged)
-            merges.append((left, right))
-            pool.append(merged)
+            if len(tokens) < size and merged not in known and space not in right:
+                known.add(merged)
+                tokens.append(merged)
+                merges.append((left, right))
+                pool.add(merged)
     return Vocabulary(tuple(tokens), tuple(merges))
