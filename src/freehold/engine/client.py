@@ -7,10 +7,12 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary, ref
 
 from freehold.backends.script import Scripts
 from freehold.config import EngineConfig
@@ -201,8 +203,9 @@ class Engine:
 
     def _publish(self, events: Sequence[Event]) -> None:
         """Pass events on. The first `Finish` of a request is its last event, whoever sends it."""
-        for event in events:
-            with self._lock:
+        calls: list[tuple[OnEvent, Event]] = []
+        with self._lock:
+            for event in events:
                 live = self._live.get(event.request_id)
                 if live is None:
                     continue
@@ -211,8 +214,10 @@ class Engine:
                     self._ledger.count_end(event.reason)
                 else:
                     live.num_output += len(event.token_ids)
+                calls.append((live.on_event, event))
+        for on_event, event in calls:
             try:
-                live.on_event(event)
+                on_event(event)
             except Exception:
                 _log.exception("the receiver of request %s failed; the request is aborted", event.request_id)
                 self.abort(event.request_id)
@@ -223,6 +228,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
 
     async def generate(self, generate: Generate) -> AsyncGenerator[Event, None]:
         """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
@@ -231,12 +237,9 @@ class AsyncEngine:
             RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
         """
         loop = asyncio.get_running_loop()
+        bridge = self._bridges.setdefault(loop, _Bridge(loop))
         events: asyncio.Queue[Event] = asyncio.Queue()
-
-        def on_event(event: Event) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
-
-        self.engine.submit(generate, on_event)
+        self.engine.submit(generate, lambda event: bridge.pass_on(events, event))
         is_finished = False
         try:
             while not is_finished:
@@ -246,3 +249,29 @@ class AsyncEngine:
         finally:
             if not is_finished:
                 self.engine.abort(generate.request_id)
+
+
+class _Bridge:
+    """Carries events from the core's thread into an event loop, waking it once for all that a step brings."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)
+        self._arrived: deque[tuple[asyncio.Queue[Event], Event]] = deque()
+        self._is_woken = False
+
+    def pass_on(self, events: "asyncio.Queue[Event]", event: Event) -> None:
+        """Called in the core's thread. Raises RuntimeError if the loop is gone."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            raise RuntimeError("the event loop that waits for this request is closed")
+        self._arrived.append((events, event))
+        if not self._is_woken:
+            self._is_woken = True
+            loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        """Called in the loop's thread."""
+        self._is_woken = False  # first, so that what comes from now on wakes it again
+        while self._arrived:
+            events, event = self._arrived.popleft()
+            events.put_nowait(event)
