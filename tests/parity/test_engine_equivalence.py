@@ -133,7 +133,7 @@ def preempting_always(engine: Engine, every: int) -> None:
 
     def plan_and_preempt():
         if next(counter) % every == 0:
-            for request in scheduler._running[1:]:
+            for request in scheduler.running[1:]:
                 scheduler._preempt(request)
         return plan()
 

@@ -14,6 +14,7 @@ from freehold.backends.scripted import ScriptedModel
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
 from freehold.sched.admission import Limits, check
+from freehold.sched.check import check_idle, check_scheduler
 from freehold.sched.plan import RowOutcome, StepPlan
 from freehold.sched.scheduler import Scheduler
 
@@ -132,7 +133,7 @@ class Run:
         last = max((max(c.arrives_at, c.abort_at or 0) for c in self.trace.cases), default=0)
         while self.step():
             assert self.num_steps < last + 10 * work * (1 + len(self.trace.cases)), "no progress"
-        self.scheduler.check_idle()
+        check_idle(self.scheduler)
         return self
 
     def step(self) -> bool:
@@ -152,7 +153,7 @@ class Run:
             self._collect(*self._running)
         self._running = submitted
         if self._check_every_step:
-            self.scheduler.check()
+            check_scheduler(self.scheduler)
         return bool(self._arrivals or self._aborts or self.scheduler.has_work)
 
     def _submit(self, plan: StepPlan) -> tuple[StepPlan, Step]:

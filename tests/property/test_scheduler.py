@@ -121,12 +121,12 @@ def test_an_old_long_prompt_does_not_hold_up_decoding_either() -> None:
     cases += [Case(num_prompt=1, num_answer=200, max_tokens=200, stops=False) for _ in range(3)]
     run = Run(Trace(cases, num_blocks=400, max_num_seqs=4, budget=304))
     run.step()  # all four start: 300 + 1 + 1 + 1 inputs
-    oldest = run.scheduler._running[0]
+    oldest = run.scheduler.running[0]
     run.scheduler._preempt(oldest)
-    run.scheduler._limits = type(run.limits)(1600, 1000, 4, 4, 8)
+    run.scheduler.limits = type(run.limits)(1600, 1000, 4, 4, 8)
     for _ in range(3):
         run.step()
-    assert run.scheduler._running[0] is oldest
+    assert run.scheduler.running[0] is oldest
     for _ in range(15):
         before = [len(result.token_ids) for result in run.results]
         run.step()
@@ -140,15 +140,15 @@ def test_no_more_is_preempted_than_needed() -> None:
     cases = [Case(num_prompt=9, num_answer=7, max_tokens=7, stops=False)]
     cases += [Case(num_prompt=5, num_answer=7, max_tokens=7, stops=False) for _ in range(3)]
     run = Run(Trace(cases, num_blocks=12, block_size=4, max_num_seqs=4, budget=64))
-    run.scheduler._limits = type(run.limits)(48, 1000, 4, 4, 64)
+    run.scheduler.limits = type(run.limits)(48, 1000, 4, 4, 64)
     for index in range(4):  # without headroom, so that they all start
         run.scheduler.add(run._generate(index))
     run._arrivals.clear()
-    for request in list(run.scheduler._waiting):
+    for request in list(run.scheduler.waiting):
         request.table.extend(run.scheduler.pool.allocate(3))
         request.status = Status.RUNNING
-        run.scheduler._running.append(request)
-    run.scheduler._waiting.clear()
+        run.scheduler.running.append(request)
+    run.scheduler.waiting.clear()
     check_results(run.run())
     assert run.scheduler.num_preemptions == 1
 

@@ -10,6 +10,7 @@ from freehold.backends.base import StepError
 from freehold.engine.runner import Runner
 from freehold.kv.check import InvariantError
 from freehold.protocol import Abort, Drain, Event, Generate
+from freehold.sched.check import check_idle
 from freehold.sched.plan import StepPlan
 from freehold.sched.scheduler import Scheduler
 
@@ -118,7 +119,7 @@ class Core:
         """Hand new messages to the scheduler, asleep while there is nothing to do. False once the core shall end."""
         is_idle = not self._scheduler.has_work
         if is_idle:
-            self._scheduler.check_idle()
+            check_idle(self._scheduler)
             self.progress.is_busy = False
             if self._deadline_s is not None:
                 return False

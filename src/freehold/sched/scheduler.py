@@ -10,14 +10,12 @@ blocks return, since until then the device may write to them.
 """
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Protocol
 
 from freehold.backends.base import FedBy, StepId
 from freehold.kv.blocks import BlockPool, BlockTable
-from freehold.kv.check import InvariantError, check_pool
 from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
@@ -42,6 +40,12 @@ class Scheduler:
         limits: every request added has passed `freehold.sched.admission.check` against them.
         clock: seconds, monotonic; tests inject their own.
         proposer: with one, requests aren't planned ahead of their newest id, since guessing needs to know it.
+
+    Attributes, for reading only:
+        live: all requests that have not ended; each is either in `waiting` or in `running`.
+        waiting: new and preempted requests, in the policy's order.
+        running: requests that hold blocks and may get a row in every step, in the same order.
+        in_flight: by submitted step that is not applied, the requests of its rows.
     """
 
     def __init__(
@@ -58,33 +62,21 @@ class Scheduler:
             raise ValueError(f"a request of {limits.max_model_len} tokens doesn't fit in {sizes}")
         self.pool = pool
         self.num_preemptions = 0
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._policy: Policy = policy or FirstComeFirstServed()
         self._proposer = proposer
         self._num_arrivals = 0
         self._next_step_id = 0
-        self._live: dict[RequestId, Request] = {}  # not ended
-        self._waiting: list[Request] = []  # in the policy's order, as is the next
-        self._running: list[Request] = []
-        self._in_flight: dict[StepId, list[Request]] = {}  # whose rows each submitted step holds, row by row
-
-    # ------------------------------------------------------------------ what others may ask
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests without blocks to compute in: new or preempted."""
-        return len(self._waiting)
-
-    @property
-    def num_running(self) -> int:
-        """Requests that may get a row in every step."""
-        return len(self._running)
+        self.live: dict[RequestId, Request] = {}
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.in_flight: dict[StepId, list[Request]] = {}
 
     @property
     def has_work(self) -> bool:
         """Some request has not ended, or a step is still to be applied."""
-        return bool(self._live or self._in_flight)
+        return bool(self.live or self.in_flight)
 
     # ------------------------------------------------------------------ requests come and go
 
@@ -92,18 +84,18 @@ class Scheduler:
         """Queue an admitted request. Its id differs from those of all requests that have not ended."""
         rank = self._policy.rank(generate, self._clock(), self._num_arrivals)
         self._num_arrivals += 1
-        request = Request(generate, max_total=self._limits.max_total(generate), rank=rank)
-        self._live[generate.request_id] = request
-        insort(self._waiting, request, key=_rank)
+        request = Request(generate, max_total=self.limits.max_total(generate), rank=rank)
+        self.live[generate.request_id] = request
+        insort(self.waiting, request, key=_rank)
 
     def abort(self, request_id: RequestId) -> list[Event]:
         """End a request as cancelled. Unknown and ended ids are ignored."""
-        request = self._live.get(request_id)
+        request = self.live.get(request_id)
         return [] if request is None else [self._end(request, "cancelled")]
 
     def end_all(self, reason: FinishReason, *, code: str | None = None, message: str | None = None) -> list[Event]:
         """End every request, for instance because the engine stops. Steps in flight must still be applied."""
-        return [self._end(request, reason, code=code, message=message) for request in list(self._live.values())]
+        return [self._end(request, reason, code=code, message=message) for request in list(self.live.values())]
 
     # ------------------------------------------------------------------ plan
 
@@ -114,16 +106,16 @@ class Scheduler:
         holds after keeping one for every later request that is decoding: a long prompt never holds up others' answers.
         What is left goes to waiting requests.
         """
-        step = _StepDraft(StepId(self._next_step_id), self._limits.max_num_batched_tokens)
+        step = _StepDraft(StepId(self._next_step_id), self.limits.max_num_batched_tokens)
         self._plan_running(step)
         self._plan_waiting(step)
         if step.rows:
             self._next_step_id += 1
-            self._in_flight[step.step_id] = step.requests
+            self.in_flight[step.step_id] = step.requests
         return StepPlan(step.step_id, step.rows)
 
     def _plan_running(self, step: "_StepDraft") -> None:
-        ready = [(request, self._num_ready(request)) for request in self._running]
+        ready = [(request, self._num_ready(request)) for request in self.running]
         num_decoding = sum(num_inputs == 1 for _, num_inputs in ready)
         for request, num_ready in ready:
             if step.budget == 0 or request.status is not Status.RUNNING:
@@ -138,14 +130,14 @@ class Scheduler:
     def _plan_waiting(self, step: "_StepDraft") -> None:
         """Start waiting requests while rows, blocks and budget last. All their known tokens get blocks at once; every
         running request keeps one block to grow into, so that starting one seldom preempts another."""
-        while step.budget and self._waiting and len(self._running) < self._limits.max_num_seqs:
-            request = self._waiting[0]
+        while step.budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
+            request = self.waiting[0]
             num_blocks = self._num_blocks(len(request.ids))
-            if request.num_in_flight or num_blocks + len(self._running) > self.pool.num_free:
+            if request.num_in_flight or num_blocks + len(self.running) > self.pool.num_free:
                 return
-            del self._waiting[0]
+            del self.waiting[0]
             request.status = Status.RUNNING
-            insort(self._running, request, key=_rank)
+            insort(self.running, request, key=_rank)
             request.table.extend(self.pool.allocate(num_blocks))
             num_inputs = min(request.num_uncomputed, step.budget)
             self._add_row(step, request, num_inputs, max_drafts=0)
@@ -197,7 +189,7 @@ class Scheduler:
     # ------------------------------------------------------------------ blocks
 
     def _num_blocks(self, num_positions: int) -> int:
-        return -(-num_positions // self._limits.block_size)
+        return -(-num_positions // self.limits.block_size)
 
     def _reserve(self, request: Request, num_positions: int) -> bool:
         """Give a running request blocks for its first `num_positions`, preempting those behind it if need be. False if
@@ -208,8 +200,8 @@ class Scheduler:
         missing = self._num_blocks(num_positions) - len(request.table)
         if missing <= 0:
             return True
-        while missing > self.pool.num_free + self._num_returning() and self._running[-1] is not request:
-            self._preempt(self._running[-1])
+        while missing > self.pool.num_free + self._num_returning() and self.running[-1] is not request:
+            self._preempt(self.running[-1])
         if missing > self.pool.num_free:
             return False
         request.table.extend(self.pool.allocate(missing))
@@ -217,15 +209,15 @@ class Scheduler:
 
     def _num_returning(self) -> int:
         """Blocks that return as soon as the steps in flight are applied."""
-        leaving = {id(r): r for step in self._in_flight.values() for r in step if r.status is not Status.RUNNING}
+        leaving = {id(r): r for step in self.in_flight.values() for r in step if r.status is not Status.RUNNING}
         return sum(len(request.table) for request in leaving.values())
 
     def _preempt(self, request: Request) -> None:
         """Take a running request's blocks; it starts over later with the ids it has, and computes the same again."""
-        self._take_out(self._running, request)
+        self._take_out(self.running, request)
         request.status = Status.WAITING
         request.num_planned = 0
-        insort(self._waiting, request, key=_rank)
+        insort(self.waiting, request, key=_rank)
         self._release_if_left(request)
         self.num_preemptions += 1
 
@@ -244,7 +236,7 @@ class Scheduler:
             events in the order of the rows; a request's `Finish` comes after its last `Tokens`.
         """
         events: list[Event] = []
-        for request, row, outcome in zip(self._in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
+        for request, row, outcome in zip(self.in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
             self._settle(request, row)
             if request.status is not Status.ENDED:
                 self._take_ids(request, row, outcome, events)
@@ -254,7 +246,7 @@ class Scheduler:
     def fail_step(self, plan: StepPlan, *, code: str, message: str) -> list[Event]:
         """A step produced nothing: the requests that had rows in it end as failed, all others go on."""
         events: list[Event] = []
-        for request, row in zip(self._in_flight.pop(plan.step_id), plan.rows, strict=True):
+        for request, row in zip(self.in_flight.pop(plan.step_id), plan.rows, strict=True):
             self._settle(request, row)
             if request.status is not Status.ENDED:
                 events.append(self._end(request, "failed", code=code, message=message))
@@ -303,8 +295,8 @@ class Scheduler:
         self, request: Request, reason: FinishReason, *, code: str | None = None, message: str | None = None
     ) -> Finish:
         """The one place where requests end, in whatever state."""
-        del self._live[request.generate.request_id]
-        self._take_out(self._running if request.status is Status.RUNNING else self._waiting, request)
+        del self.live[request.generate.request_id]
+        self._take_out(self.running if request.status is Status.RUNNING else self.waiting, request)
         request.status = Status.ENDED
         self._release_if_left(request)
         return Finish(
@@ -320,47 +312,6 @@ class Scheduler:
     def _take_out(self, queue: list[Request], request: Request) -> None:
         del queue[bisect_left(queue, request.rank, key=_rank)]
 
-    # ------------------------------------------------------------------ check
-
-    def check(self) -> None:
-        """Compare all accounts. Costs about as much as a step; tests do it after every one.
-
-        Raises:
-            InvariantError: they contradict each other.
-        """
-        in_flight = Counter(id(request) for step in self._in_flight.values() for request in step)
-        leaving = {id(request): request for step in self._in_flight.values() for request in step}
-        everyone = list({**{id(request): request for request in self._live.values()}, **leaving}.values())
-        for queue, status in ((self._waiting, Status.WAITING), (self._running, Status.RUNNING)):
-            _expect(all(request.status is status for request in queue), f"a request among the {status} isn't")
-            _expect(sorted(queue, key=_rank) == queue, f"the {status} are out of order")
-        _expect(
-            {id(r) for r in self._waiting + self._running} == {id(r) for r in self._live.values()}
-            and len(self._waiting) + len(self._running) == len(self._live),
-            "a request that has not ended must wait or run, once",
-        )
-        for request in everyone:
-            name, num_blocks = request.generate.request_id, len(request.table)
-            _expect(request.num_in_flight == in_flight[id(request)], f"{name}: rows in flight are miscounted")
-            _expect((request.fed_by is not None) == (request.num_pending > 0), f"{name}: fed by nobody, or needlessly")
-            _expect(request.num_planned <= num_blocks * self._limits.block_size, f"{name}: computes past its blocks")
-            _expect(num_blocks <= self._num_blocks(request.max_total), f"{name}: holds blocks that it never needs")
-            if request.status is not Status.RUNNING:
-                _expect(request.num_in_flight > 0 or num_blocks == 0, f"{name}: holds blocks and doesn't run")
-        check_pool(self.pool, [request.table for request in everyone])
-
-    def check_idle(self) -> None:
-        """Nothing may be left when there is no work. Cheap enough for every time the engine goes to sleep.
-
-        Raises:
-            InvariantError: a list, a step or a block was left behind.
-        """
-        left = (len(self._live), len(self._waiting), len(self._running), len(self._in_flight), self.pool.num_held)
-        _expect(
-            left == (0, 0, 0, 0, 0),
-            "left behind when idle: {} live, {} waiting, {} running, {} steps, {} blocks".format(*left),
-        )
-
 
 class _StepDraft:
     """A step while it is being planned."""
@@ -372,8 +323,3 @@ class _StepDraft:
         self.budget = budget
         self.rows: list[PlannedRow] = []
         self.requests: list[Request] = []
-
-
-def _expect(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvariantError(message)
