@@ -54,16 +54,18 @@ clean:
 	rm -rf $(VENV) build dist src/freehold/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The first interpreter that is new enough and can make virtual environments. PYTHON=… overrides the search.
+# The first interpreter that is new enough, can make virtual environments and has its C headers. PYTHON=… overrides.
+IS_GOOD := import os, sys, sysconfig, venv, ensurepip; \
+  sys.exit(sys.version_info < (3, 11) or not os.path.exists(sysconfig.get_path("include") + "/Python.h"))
 $(BIN)/python:
 	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python; do \
-	  if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  if $$python -c '$(IS_GOOD)' 2>/dev/null; then \
 	    echo "Using $$($$python -c 'import platform, sys; print(sys.executable, platform.python_version())')"; \
 	    exec $$python -m venv --clear $(VENV); \
 	  fi; \
 	done; \
-	echo "Freehold needs Python 3.11 or newer with its venv module, and found none." >&2; \
-	echo "Install one (Debian, Ubuntu: apt install python3 python3-venv) or name it: make PYTHON=/path/to/python3 …" >&2; \
+	echo "Freehold needs Python 3.11 or newer with its venv module and C headers, and found none." >&2; \
+	echo "Install one (Debian, Ubuntu: apt install python3-venv python3-dev) or name it: make PYTHON=/path/to/python3 …" >&2; \
 	exit 1
 
 # Editable without the native part, which is built below: a `git pull` then costs only the objects that changed.

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import uvicorn
@@ -58,19 +58,21 @@ def bind(config: ServeConfig) -> socket.socket:
     Raises:
         ResourceError: the port is taken, or the address isn't this machine's.
     """
-    try:
-        infos = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = infos[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        # Another process may have bound the same port for itself; listening tells.
-        listener.listen(BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResourceError(
-            f"can't listen on {config.host} port {config.port}: {reason}; choose another with --port or --host"
-        ) from None
+    with ExitStack() as failing:
+        try:
+            infos = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = infos[0]
+            listener = failing.enter_context(socket.socket(family, kind, protocol))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            # Two processes may bind the same port, but only one may listen.
+            listener.listen(BACKLOG)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ResourceError(
+                f"can't listen on {config.host} port {config.port}: {reason}; choose another with --port or --host"
+            ) from None
+        failing.pop_all()
     listener.setblocking(False)
     return listener
 
@@ -89,14 +91,9 @@ def serve(engine_config: EngineConfig, config: ServeConfig) -> None:
         listener.close()
 
 
-async def _serve(engine_config: EngineConfig, config: ServeConfig, listener: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, signals.put_nowait, number)
-    engine, text = await _load_or_leave(engine_config, signals)
-    service = Service(AsyncEngine(engine), text, config)
-    server = _Uvicorn(
+def build_server(service: Service) -> uvicorn.Server:
+    """The HTTP server of a service, to be given a listening socket; it leaves signals alone."""
+    return _Uvicorn(
         uvicorn.Config(
             build_app(service),
             http=Connection,
@@ -112,7 +109,17 @@ async def _serve(engine_config: EngineConfig, config: ServeConfig, listener: soc
             timeout_graceful_shutdown=LAST_WORDS_S,
         )
     )
-    drained = loop.create_task(_drain(service, signals, server))
+
+
+async def _serve(engine_config: EngineConfig, config: ServeConfig, listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    engine, text = await _load_or_leave(engine_config, signals)
+    service = Service(AsyncEngine(engine), text, config)
+    server = build_server(service)
+    drained = loop.create_task(drain(service, signals, server))
     _log.info("%s", _announcement(service, listener))
     try:
         await server.serve(sockets=[listener])
@@ -154,8 +161,9 @@ def _load(config: EngineConfig) -> tuple[Engine, TextAssets]:
     return Engine.start(config), text
 
 
-async def _drain(service: Service, signals: "asyncio.Queue[signal.Signals]", server: uvicorn.Server) -> None:
-    """Wait for the first signal, then for what runs: until it has ended, the deadline, or the second signal."""
+async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", server: uvicorn.Server) -> None:
+    """Wait for the first signal, then for what runs: until it has ended, the deadline, or the second signal. Then stop
+    engine and server."""
     first = await signals.get()
     service.load.is_draining = True
     timeout_s = service.config.shutdown_timeout_s
