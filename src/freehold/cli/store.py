@@ -13,7 +13,7 @@ from freehold.files import store
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="smollm2, org/name or org/name/file.gguf.")]
 
 
-def pull(model: Annotated[str, Name] = resolve.DEFAULT_MODEL, home: HomeOption = None) -> None:
+def pull(model: Name = resolve.DEFAULT_MODEL, home: HomeOption = None) -> None:
     """Fetch a model into the store: smollm2, or org/name from Hugging Face. Goes on where it was interrupted."""
     print(pull_model(model, _home(home)))
 
