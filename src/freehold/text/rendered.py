@@ -46,9 +46,9 @@ class Rendered:
                 yield match
 
     def _encode_text(self, tokenizer: Tokenizer, piece: str, at_start: bool) -> list[int]:
-        if not self.marker or self.marker not in piece:
+        text = drop(piece, self.marker) if self.marker else piece
+        if text == piece:
             return tokenizer.encode_piece(piece, at_start=at_start, param="messages")
-        text = drop(piece, self.marker)
         ids: list[int] = []
         done = 0
         for match in self.spelled_out.finditer(text):

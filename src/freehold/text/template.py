@@ -16,6 +16,7 @@ from freehold.text.markers import ROLES, LiteralBreaker, choose_markers, map_str
 from freehold.text.messages import append_to_content, check_continuable, normalize
 from freehold.text.rendered import Rendered
 from freehold.text.template_process import TemplateError, TemplateLimits, TemplateProcess
+from freehold.text.tokenizer import check_text
 
 __all__ = ["ChatTemplate", "Rendered", "TemplateError", "TemplateLimits"]
 
@@ -83,7 +84,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **kwargs: Any,
+        variables: Mapping[str, Any] | None = None,
     ) -> Rendered:
         """Render a chat.
 
@@ -92,7 +93,8 @@ class ChatTemplate:
             add_generation_prompt: end with the header of the assistant's turn.
             continue_final_message: end within the last message, which must be the assistant's. None: do so if it is.
             tools: JSON-like descriptions of functions.
-            kwargs: further variables for the template, such as ``enable_thinking``.
+            variables: further ones for the template, such as ``enable_thinking``: what clients send as
+                ``chat_template_kwargs``.
 
         Raises:
             RequestError: messages or variables are unusable.
@@ -105,8 +107,8 @@ class ChatTemplate:
             continue_final_message = add_generation_prompt and chat[-1]["role"] == "assistant"
         if continue_final_message:
             check_continuable(chat)
-        self._check_names(kwargs)
-        extra = {"tools": None if tools is None else list(tools), "documents": None, **kwargs}
+        self._check_names(variables or {})
+        extra = {"tools": None if tools is None else list(tools), "documents": None, **(variables or {})}
         literals = self._literals_of(name, facts["literals"])
         chat, extra, marker, tail = self._mark(literals, chat, extra, continue_final_message)
         now = self._clock()
@@ -141,6 +143,7 @@ class ChatTemplate:
         def look(breaker: LiteralBreaker) -> Callable[[str], str]:
             def look_at(text: str) -> str:
                 nonlocal found
+                check_text(text, "messages")
                 found = found or breaker.needs_breaking(text)
                 return text
 
@@ -165,8 +168,8 @@ class ChatTemplate:
             append_to_content(chat[-1], tail + " ")
         return chat, extra, marker if found else "", tail
 
-    def _check_names(self, kwargs: Mapping[str, Any]) -> None:
-        for name in kwargs:
+    def _check_names(self, variables: Mapping[str, Any]) -> None:
+        for name in variables:
             if name in _RESERVED or name in self._special_tokens or name.startswith("_"):
                 raise RequestError(
                     f"chat_template_kwargs has {name!r}, a name that templates rely on; use another.",

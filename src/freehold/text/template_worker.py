@@ -136,6 +136,10 @@ class _Environment(ImmutableSandboxedEnvironment):
         if self.steps > self.max_steps:
             raise _BudgetExceededError(f"the template takes more than {self.max_steps} steps")
 
+    def unsafe_undefined(self, obj: Any, attribute: str) -> jinja2.Undefined:
+        # Jinja would print nothing and go on.
+        raise SecurityError(f"access to attribute {attribute!r} of a {type(obj).__name__} is unsafe")
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         __self.step()
         return super().call(__context, __obj, *args, **kwargs)
@@ -158,9 +162,12 @@ def _iterates_content(tree: nodes.Template) -> bool:
     """Whether the template goes through a message's list of content parts itself."""
 
     def reads_content(node: nodes.Node) -> bool:
-        return any(item.attr == "content" for item in _find(node, nodes.Getattr)) or any(
-            isinstance(item.arg, nodes.Const) and item.arg.value == "content" for item in _find(node, nodes.Getitem)
-        )
+        names = [item.attr for item in _find(node, nodes.Getattr)]
+        names += [item.arg.value for item in _find(node, nodes.Getitem) if isinstance(item.arg, nodes.Const)]
+        for call in _find(node, nodes.Call):  # message.get('content')
+            if isinstance(call.node, nodes.Getattr) and call.node.attr == "get" and call.args:
+                names += [argument.value for argument in call.args[:1] if isinstance(argument, nodes.Const)]
+        return "content" in names
 
     names = {"content"}
     for assignment in tree.find_all(nodes.Assign):
