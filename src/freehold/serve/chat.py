@@ -32,8 +32,6 @@ from freehold.serve.service import Service, fresh_seed
 from freehold.text.params import SamplingParams
 from freehold.text.stream import TextResult
 
-_RENDER_ARGUMENTS = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
-
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 
@@ -113,17 +111,11 @@ def _prompt(service: Service, body: ChatRequest) -> list[int]:
             param="messages",
             code="no_chat_template",
         )
-    variables = body.chat_template_kwargs or {}
-    if taken := variables.keys() & _RENDER_ARGUMENTS:
-        raise RequestError(
-            f"chat_template_kwargs can't hold {min(taken)!r}; the request has a field for it",
-            param="chat_template_kwargs",
-        )
     rendered = template.render(
         [_plain(message, position) for position, message in enumerate(body.messages)],
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final_message=body.continue_final_message,
-        **variables,
+        variables=body.chat_template_kwargs,
     )
     return rendered.encode(service.text.tokenizer)
 
