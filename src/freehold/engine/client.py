@@ -60,6 +60,7 @@ class Engine:
         self._ledger = Ledger()
         self._is_closing = False
         self._is_ended = False
+        self._closed = threading.Event()  # waited for instead of the thread: CPython's join forgets a thread on Ctrl-C
         loaded = load(config, scripts=scripts, publish=self._publish)
         self.info: EngineInfo = loaded.info
         self._limits: Limits = loaded.limits
@@ -146,13 +147,20 @@ class Engine:
     def shutdown(self, deadline_s: float = 0.0) -> None:
         """Refuse new requests, let accepted ones finish for `deadline_s` seconds, cancel the rest, stop.
 
-        Returns when every request has had its `Finish`. A second call, with a shorter deadline, overrules the first.
+        Returns when every request has had its `Finish`. A second call, with a shorter deadline, overrules the first,
+        and so does Ctrl-C: it cancels at once, and is raised again when the running step has ended.
         """
         with self._lock:
             self._is_closing = True
             self._core.inbox.put(Drain(deadline_s))
-        self._thread.join(deadline_s + self._stall_timeout_s)
-        if self._thread.is_alive():
+        try:
+            is_closed = self._closed.wait(deadline_s + self._stall_timeout_s)
+        except KeyboardInterrupt:
+            # Native code can't be broken off, and must not find the interpreter gone when it returns.
+            self._core.inbox.put(Drain(0.0))
+            self._closed.wait(self._stall_timeout_s)
+            raise
+        if not is_closed:
             self._end_rest("failed", "engine_stalled", "the engine hangs and was abandoned at shutdown")
 
     def __enter__(self) -> Self:
@@ -182,7 +190,10 @@ class Engine:
                 self._end_rest("failed", "engine_failed", "the engine failed while it worked on this request")
             else:
                 self._end_rest("cancelled", None, None)
-            self._core.close()
+            try:
+                self._core.close()
+            finally:
+                self._closed.set()
 
     def _end_rest(self, reason: FinishReason, code: str | None, message: str | None) -> None:
         """End what the core can no longer end."""

@@ -1,6 +1,7 @@
 """The engine through its client, over the scripted backend."""
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -380,6 +381,23 @@ def test_shutdown_gives_up_on_an_engine_that_hangs(scripts: Scripts) -> None:
     assert not engine._thread.is_alive()
     assert receiver.num_late == 0
     engine.ledger().check(0)
+
+
+def test_an_impatient_shutdown_still_ends_the_core(scripts: Scripts) -> None:
+    """Ctrl-C while waiting for requests to finish."""
+    scripts.add((5,), [6, Pause(0.02)] * 5000)
+    engine, receiver = Engine.start(scripted_config(), scripts=scripts), Receiver()
+    engine.submit(generate("a", (5,), max_tokens=5000), receiver)
+    assert receiver.first.wait(60)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.shutdown(deadline_s=3600)
+    timer.join()
+    assert receiver.wait().reason == "cancelled"
+    assert engine._closed.is_set()
 
 
 def test_shutdown_before_anything_and_twice(engine: Engine) -> None:
