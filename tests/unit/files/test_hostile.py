@@ -201,8 +201,8 @@ def test_mutated_files_are_refused_or_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(2, 4))
 def test_many_mutated_files_are_refused_or_sound(tmp_path: Path, seed: int) -> None:
-    refused, accepted = fuzz(tmp_path, 50_000, seed)
-    assert refused > 25_000
-    assert accepted > 500
+    refused, accepted = fuzz(tmp_path, 30_000, seed)
+    assert refused > 15_000
+    assert accepted > 300
