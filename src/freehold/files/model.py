@@ -92,9 +92,12 @@ class ModelFiles:
         """Content hash of all that makes the model: weights, and for Hugging Face checkpoints configuration,
         tokenizer and template. Hexadecimal, 64 characters. The same model has the same one under any path.
 
+        Asked for after loading, it also vouches that the weights did not change meanwhile.
+
         Raises:
             ModelFileError: a file changed since it was opened.
         """
+        self.check_unchanged()
         whole = hashlib.sha256(f"freehold-model-1 {self.format}\n".encode())
         for file in self._files:
             whole.update(f"weights {file_digest(file, self._cache_dir)}\n".encode())

@@ -157,9 +157,12 @@ def replace(path: Path) -> None:
         (Path.unlink, "removed"),
     ],
 )
-def test_a_file_that_changes_while_open_is_noticed(gguf: Path, change: Callable[[Path], None], words: str) -> None:
-    with open_model(gguf) as model:
+def test_a_file_that_changes_while_open_is_noticed(
+    gguf: Path, tmp_path: Path, change: Callable[[Path], None], words: str
+) -> None:
+    with open_model(gguf, cache_dir=tmp_path / "hashes") as model:
         model.check_unchanged()
+        model.fingerprint()  # a remembered digest must not hide the change
         change(gguf)
         with pytest.raises(ModelFileError, match=rf"model\.gguf was {words}"):
             model.check_unchanged()
