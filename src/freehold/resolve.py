@@ -16,7 +16,6 @@ from typing import Any, get_args
 
 from freehold.config import ActivationName, BackendName, EngineConfig, IsaName, KVDtypeName, ServeConfig
 from freehold.errors import ConfigError, ResourceError
-from freehold.files import store
 from freehold.machine import Machine, read_machine
 
 PREFIX = "FREEHOLD_"
@@ -222,17 +221,22 @@ def table(values: Mapping[str, Value]) -> str:
 
 
 def engine_config(
-    *, model: str | Path = DEFAULT_MODEL, machine: Machine | None = None, **overrides: Any
+    *,
+    model: str | Path = DEFAULT_MODEL,
+    config: Path | None = None,
+    machine: Machine | None = None,
+    **overrides: Any,
 ) -> EngineConfig:
     """Resolve the settings of an engine without a server, for the Python API.
 
     Args:
         model: store name, path or Hugging Face id.
+        config: a TOML file, as for `serve_config`.
         overrides: values by setting name, as in ``threads=2``; they win over the environment. None means not given.
 
     Raises as `serve_config` does.
     """
-    return _engine(_collect({"model": model, **overrides}, os.environ, None), machine or read_machine())
+    return _engine(_collect({"model": model, **overrides}, os.environ, config), machine or read_machine())
 
 
 def _shown(name: str, value: Any) -> str:
@@ -303,6 +307,9 @@ def _served_name(model: str) -> str:
 
 def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
     """Work out what nobody set, note where it came from in `values`, and freeze."""
+    # Brings numpy along, which `freehold --help` can do without.
+    from freehold.files import store
+
     home: Path = values["home"].value
     model_path = store.locate(str(values["model"].value), home)
     if "threads" not in values:

@@ -87,13 +87,21 @@ def test_clients_that_leave_at_any_moment(start: Start) -> None:
     assert server.chat().json()["choices"][0]["message"]["content"] == "fine"
 
 
-def test_a_client_that_leaves_is_in_the_access_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "freehold.access")
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_is_in_the_access_log(
+    start: Start, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     server = start()
     server.says(*[SLOW, 40] * 400, ends=False)
-    raw_request(server, {"max_tokens": 400}).close()
+    connection = raw_request(server, {"max_tokens": 400, "stream": stream})
+    wait_until(lambda: server.engine.num_live == 1)
+    if stream:
+        assert connection.recv(10)
+    connection.close()
     wait_until(lambda: " 499 " in caplog.text)
     assert "outcome=cancelled" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize(("fault", "code"), [(NotFinite(), "numeric_error"), (FailStep(), "step_failed")])

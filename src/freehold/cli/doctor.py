@@ -9,7 +9,6 @@ from pathlib import Path
 
 from freehold import __version__, resolve
 from freehold.errors import UserError
-from freehold.files import store
 from freehold.machine import read_machine
 
 SMALL_DISK_BYTES = 1 << 30
@@ -44,6 +43,8 @@ def _disk(home: Path) -> str:
 
 
 def _models(home: Path) -> str:
+    from freehold.files import store
+
     models = [model.name for model in store.list_models(home)]
     print(f"models     {', '.join(models) or 'none'}")
     return "" if models else "no model is in the store: `freehold pull` fetches the default one"

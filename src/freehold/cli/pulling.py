@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from freehold import resolve
 from freehold.errors import ModelNotFoundError
-from freehold.files import store
-from freehold.files.progress import Progress
+
+if TYPE_CHECKING:
+    from freehold.files.progress import Progress
 
 T = TypeVar("T")
 
@@ -18,6 +19,10 @@ def pull(name: str, home: Path) -> Path:
 
     Raises as `store.pull` does.
     """
+    from freehold.files import store
+
+    if not sys.stderr.isatty():
+        return store.pull(name, home, _Phases(name))
     # rich takes longer to import than most commands to run.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -29,7 +34,7 @@ def pull(name: str, home: Path) -> Path:
     with Bars(*columns, console=Console(file=sys.stderr), transient=True) as bars:
         task = bars.add_task(name, total=None)
 
-        def show(progress: Progress) -> None:
+        def show(progress: "Progress") -> None:
             bars.update(
                 task,
                 description=f"{name}: {progress.phase}",
@@ -38,6 +43,19 @@ def pull(name: str, home: Path) -> Path:
             )
 
         return store.pull(name, home, show)
+
+
+class _Phases:
+    """Progress for logs: one line a phase."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._phase = ""
+
+    def __call__(self, progress: "Progress") -> None:
+        if progress.phase != self._phase:
+            self._phase = progress.phase
+            print(f"{self._name}: {progress.phase}", file=sys.stderr)
 
 
 def with_default_model(

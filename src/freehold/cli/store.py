@@ -8,7 +8,6 @@ import typer
 from freehold import resolve
 from freehold.cli.options import HomeOption
 from freehold.cli.pulling import pull as pull_model
-from freehold.files import store
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="smollm2, org/name or org/name/file.gguf.")]
 
@@ -20,6 +19,8 @@ def pull(model: Name = resolve.DEFAULT_MODEL, home: HomeOption = None) -> None:
 
 def list_models(home: HomeOption = None) -> None:
     """List the models in the store."""
+    from freehold.files import store
+
     where = _home(home)
     models = store.list_models(where)
     if not models:
@@ -32,6 +33,8 @@ def list_models(home: HomeOption = None) -> None:
 
 def rm(model: Name, home: HomeOption = None) -> None:
     """Remove a model from the store."""
+    from freehold.files import store
+
     print(f"removed {model}: {resolve.format_size(store.remove(model, _home(home)))} freed")
 
 

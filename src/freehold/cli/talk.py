@@ -1,8 +1,8 @@
 """``freehold run`` and ``freehold chat``."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -11,12 +11,10 @@ import typer
 from freehold import resolve
 from freehold.cli.options import ConfigOption, ModelArgument, with_settings
 from freehold.cli.pulling import with_default_model
-from freehold.config import EngineConfig
 from freehold.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
+    from freehold.llm import LLM
     from freehold.text.params import SamplingParams
 
 Answer = Callable[[Sequence[dict[str, str]], "SamplingParams"], Iterator[str]]
@@ -44,12 +42,10 @@ def run(
     flags: dict[str, Any],
 ) -> None:
     """Answer one prompt and stop."""
-    from freehold.cli.local_model import LocalModel
-
     text = sys.stdin.read() if prompt == "-" else prompt
     params = _params(temperature, max_tokens, seed)
-    with LocalModel(_engine_config(model, config, flags)) as local:
-        _say(local.complete(text, params) if raw else local.answer([*_system(system), _user(text)], params))
+    with _load({**flags, "model": model}, config) as llm:
+        _say(piece.text for piece in llm.stream(text if raw else [*_system(system), _user(text)], params))
 
 
 @with_settings(serve=False)
@@ -72,11 +68,12 @@ def chat(
         remote = RemoteModel(url, model)
         _converse(remote.answer, _system(system), params, f"{remote.model} at {url}")
         return
-    from freehold.cli.local_model import LocalModel
+    with _load({**flags, **({"model": model} if model else {})}, config) as llm:
 
-    engine_config = _engine_config(model, config, flags)
-    with LocalModel(engine_config) as local:
-        _converse(local.answer, _system(system), params, engine_config.model_path.name)
+        def answer(messages: Sequence[dict[str, str]], params: "SamplingParams") -> Iterator[str]:
+            return (piece.text for piece in llm.stream(messages, params))
+
+        _converse(answer, _system(system), params, llm.info.model_family)
 
 
 def _converse(answer: Answer, system: list[dict[str, str]], params: "SamplingParams", title: str) -> None:
@@ -107,21 +104,25 @@ def _converse(answer: Answer, system: list[dict[str, str]], params: "SamplingPar
 def _say(pieces: Iterator[str]) -> str:
     """Print an answer as it comes; Ctrl-C ends it. Returns what was said."""
     said: list[str] = []
-    generator: Generator[str, None, None] = (piece for piece in pieces)
-    with closing(generator):
-        try:
-            for piece in generator:
-                said.append(piece)
-                print(piece, end="", flush=True)
-        except KeyboardInterrupt:
-            print(" [stopped]", end="", file=sys.stderr)
+    try:
+        for piece in pieces:
+            said.append(piece)
+            print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        print(" [stopped]", end="", file=sys.stderr)
     print(flush=True)
     return "".join(said)
 
 
-def _engine_config(model: str | None, config: Any, flags: dict[str, Any]) -> EngineConfig:
-    named = {"model": model} if model else {}
-    return with_default_model(resolve.serve_config, {**flags, **named}, config).engine
+def _load(flags: dict[str, Any], config: Path | None) -> "LLM":
+    """The model in this process, fetched first if it is the default one and missing."""
+    from freehold.llm import LLM
+
+    def load(flags: Mapping[str, Any], config: Path | None) -> LLM:
+        model = resolve.lookup("model", flags, config).value
+        return LLM(config=config, **{**flags, "model": model})
+
+    return with_default_model(load, flags, config)
 
 
 def _params(temperature: float | None, max_tokens: int | None, seed: int | None) -> "SamplingParams":

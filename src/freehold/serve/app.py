@@ -2,8 +2,6 @@
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -14,7 +12,7 @@ from freehold.serve.failure import handle
 from freehold.serve.guard import Guard
 from freehold.serve.health import live, ready
 from freehold.serve.models import get_model, list_models
-from freehold.serve.reply import ClientLeftError
+from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
 
 
@@ -31,7 +29,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/health", ready),
         ],
         exception_handlers={
-            ClientLeftError: _pass_on,
+            ClientLeftError: handle_left,
             FreeholdError: handle,
             HTTPException: handle,
             Exception: handle,
@@ -39,7 +37,3 @@ def build_app(service: Service) -> ASGIApp:
     )
     app.state.service = service
     return Guard(app, service.config.host)
-
-
-async def _pass_on(_request: Request, error: Exception) -> Response:
-    raise error

@@ -10,10 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from freehold.serve.failure import HttpError, describe, respond
-from freehold.serve.reply import ClientLeftError, Record
-
-CLIENT_LEFT = 499
-"""Status in the log of a request whose client left, as nginx writes it."""
+from freehold.serve.reply import Record
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1"})
@@ -58,8 +55,6 @@ class Guard:
                 await respond(*describe(error))(scope, receive, send_on)
             else:
                 await self._app(scope, receive, send_on)
-        except ClientLeftError:
-            record.status, record.outcome = CLIENT_LEFT, "cancelled"
         except Exception:
             # The application has answered 500 by now, without a word of what happened.
             _log.exception("request %s failed", record.request_id)

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, aclosing
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from freehold.errors import FreeholdError
@@ -15,6 +17,9 @@ from freehold.serve.failure import describe
 from freehold.serve.schema import FailureBody
 
 T = TypeVar("T")
+
+CLIENT_LEFT = 499
+"""Status in the log of a request whose client left, as nginx writes it."""
 
 _DONE = b"data: [DONE]\n\n"
 _HEADERS = [
@@ -48,6 +53,10 @@ class Record:
         self.num_output_tokens = 0
         self.outcome = ""
 
+    def note_left(self) -> None:
+        """The client left before the reply was complete."""
+        self.status, self.outcome = CLIENT_LEFT, "cancelled"
+
 
 def record_of(scope: Scope) -> Record:
     """The record that the guard made for a request."""
@@ -74,6 +83,12 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(task, watcher, return_exceptions=True)
 
 
+async def handle_left(request: Request, _error: Exception) -> Response:
+    """Starlette's hook for `ClientLeftError`. Nobody gets this answer; the access log has its status."""
+    record_of(request.scope).note_left()
+    return Response(status_code=CLIENT_LEFT)
+
+
 class EventStream:
     """A response of server-sent events: each struct as one, then ``[DONE]``.
 
@@ -97,7 +112,10 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
-            await while_connected(receive, self._send(scope, send))
+            try:
+                await while_connected(receive, self._send(scope, send))
+            except ClientLeftError:
+                record_of(scope).note_left()
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})

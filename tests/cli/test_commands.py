@@ -1,0 +1,231 @@
+"""The command line as a person meets it: in a process of its own, by what it prints and how it exits."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freehold.cli import main as cli
+from freehold.errors import ModelFileError
+
+COMMANDS = ("serve", "chat", "run", "pull", "list", "rm", "synth", "doctor")
+TIMEOUT_S = 120
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of a million weights, made by the command."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    done = freehold("synth", str(path), "--preset", "tiny", "--dtype", "F32", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    assert "M parameters of llama" in done.stderr
+    return path
+
+
+def freehold(*arguments: str, home: Path | None = None, stdin: str = "", **variables: str) -> Any:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FREEHOLD_")}
+    if home is not None:
+        environment["FREEHOLD_HOME"] = str(home)
+    return subprocess.run(
+        [sys.executable, "-m", "freehold", *arguments],
+        env={**environment, **variables},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def check_user_error(done: Any, *parts: str) -> None:
+    """One clear sentence on stderr, nothing on stdout, exit code 2."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("freehold: ")
+    assert done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr
+
+
+def test_help_lists_every_command() -> None:
+    done = freehold("--help")
+    assert done.returncode == 0
+    assert all(f"\n  {command} " in done.stdout for command in COMMANDS)
+    assert freehold().returncode == 2, "no command is a mistake, answered with the help"
+    assert freehold("--version").stdout.startswith("freehold 0.")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help(command: str) -> None:
+    done = freehold(command, "--help")
+    assert done.returncode == 0
+    assert f"freehold {command}" in done.stdout.replace("python -m ", "")
+    assert len(done.stdout.splitlines()) > 5
+
+
+def loaded_modules(*arguments: str) -> set[str]:
+    code = "import sys\nfrom freehold.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    return {name.partition(".")[0] for name in done.stderr.split()}
+
+
+def test_help_loads_nothing_slow() -> None:
+    loaded = loaded_modules("--help")
+    assert "typer" in loaded
+    assert not loaded & {"numpy", "tokenizers", "rich", "huggingface_hub", "starlette", "uvicorn", "jinja2", "torch"}
+
+
+def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
+    code = "import freehold.cli.main, freehold.serve.server, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert {"starlette", "uvicorn", "tokenizers"} <= loaded
+    assert not loaded & {"rich", "huggingface_hub", "requests", "httpx", "torch", "transformers"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("serve", "no-such-model"), ("no-such-model", "freehold pull")),
+        (("run", "no-such-model", "Hi"), ("no-such-model",)),
+        (("serve", "--port", "many"), ("port", "many", "--port", "0 to 65535")),
+        (("serve", "--block-size", "17"), ("block_size", "multiple of 16")),
+        (("serve", "--config", "/no/such/file.toml"), ("/no/such/file.toml",)),
+        (("serve", "--kv-cache-memory-bytes", "lots"), ("lots", "512M")),
+        (("serve", "--isa", "sse2"), ("isa", "sse2", "avx2")),
+        (("pull", "no-such-model"), ("no-such-model", "smollm2")),
+        (("rm", "no-such-model"), ("no-such-model",)),
+        (("rm", "../../etc"), ("../../etc",)),
+        (("synth", "/tmp/x.gguf"), ("--preset", "--sizes")),
+        (("synth", "/tmp/x.gguf", "--preset", "huge"), ("huge", "tiny")),
+        (("synth", "/tmp/x.gguf", "--preset", "tiny", "--dtype", "Q9"), ("Q9", "BF16")),
+        (("chat", "--url", "ftp://x"), ("ftp://x",)),
+    ],
+)  # fmt: skip
+def test_mistakes_end_in_one_sentence(home: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    check_user_error(freehold(*arguments, home=home), *parts)
+
+
+def test_unknown_flag_names_near_ones(home: Path) -> None:
+    done = freehold("serve", "--max-num-seq", "3", home=home)
+    assert done.returncode == 2
+    assert "--max-num-seqs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unknown_variable_names_near_ones(home: Path) -> None:
+    check_user_error(freehold("serve", home=home, FREEHOLD_PROT="1"), "FREEHOLD_PROT", "FREEHOLD_PORT")
+
+
+def test_unsupported_files(home: Path, tmp_path: Path) -> None:
+    garbage = tmp_path / "model.gguf"
+    for content in (b"", b"not a model at all", b"GGUF" + bytes(20)):
+        garbage.write_bytes(content)
+        check_user_error(freehold("serve", str(garbage), "--port", "0", home=home), "model.gguf")
+    check_user_error(freehold("serve", str(tmp_path), "--port", "0", home=home), str(tmp_path))
+
+
+def test_busy_port(home: Path, tiny: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        check_user_error(freehold("serve", str(tiny), "--port", port, home=home), port, "in use", "--port")
+    check_user_error(freehold("serve", str(tiny), "--port", "0", "--host", "192.0.2.1", home=home), "192.0.2.1")
+    check_user_error(
+        freehold("serve", str(tiny), "--port", "0", "--host", "no.such.host.invalid", home=home), "no.such"
+    )
+
+
+def test_too_little_memory_and_too_long_a_context(home: Path, tiny: Path) -> None:
+    serve = ("serve", str(tiny), "--port", "0")
+    check_user_error(freehold(*serve, "--kv-cache-memory-bytes", "1k", home=home), "--kv-cache-memory-bytes")
+    check_user_error(freehold(*serve, "--kv-cache-memory-bytes", "900T", home=home), "--kv-cache-memory-bytes")
+    check_user_error(freehold(*serve, "-c", "100000", home=home), "--max-model-len", "1024")
+
+
+def test_show_config(home: Path, tiny: Path, tmp_path: Path) -> None:
+    config = tmp_path / "freehold.toml"
+    config.write_text('block-size = 64\nkv_cache_memory_bytes = "1GiB"\n')
+    arguments = ("serve", str(tiny), "--show-config", "--config", str(config), "-np", "7", "-t", "1")
+    done = freehold(*arguments, home=home, FREEHOLD_PORT="1234")
+    assert done.returncode == 0, done.stderr
+    rows = {row.split()[0]: row.split(maxsplit=2)[1:] for row in done.stdout.splitlines()}
+    assert rows["max_num_seqs"] == ["7", "--max-num-seqs"]
+    assert rows["threads"] == ["1", "--threads"]
+    assert rows["port"] == ["1234", "FREEHOLD_PORT"]
+    assert rows["block_size"] == ["64", str(config)]
+    assert rows["kv_cache_memory_bytes"][0] == "1"
+    assert rows["log_level"] == ["info", "default"]
+
+
+def test_run_and_chat_with_a_model_in_the_process(home: Path, tiny: Path) -> None:
+    run = ("run", str(tiny), "Hello", "--temperature", "0", "--max-tokens", "5")
+    first, again = freehold(*run, home=home), freehold(*run, home=home)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout
+    assert len(first.stdout) > 1
+    from_stdin = freehold("run", str(tiny), "-", *run[3:], home=home, stdin="Hello")
+    assert from_stdin.stdout == first.stdout
+    chat = freehold("chat", str(tiny), *run[3:], home=home, stdin="Hello\n\n/new\nHello\n/exit\nnever asked\n")
+    assert chat.returncode == 0, chat.stderr
+    assert chat.stdout == first.stdout * 2
+    check_user_error(freehold("run", str(tiny), "Hello", "--max-tokens", "0", home=home), "max_tokens")
+    check_user_error(freehold("run", str(tiny), "long " * 2000, home=home), "1024")
+
+
+def test_models_by_any_name_from_the_environment(home: Path, tiny: Path) -> None:
+    done = freehold("chat", "--max-tokens", "2", home=home, stdin="Hi\n", FREEHOLD_MODEL=str(tiny))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() or done.stdout == "\n"
+
+
+def test_sizes_file(home: Path, tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.json"
+    values = {
+        "family": "llama", "hidden_size": 64, "intermediate_size": 96, "num_layers": 1, "num_heads": 2,
+        "num_kv_heads": 1, "head_dim": 32, "vocab_size": 512,
+    }  # fmt: skip
+    sizes.write_text(json.dumps(values))
+    out = tmp_path / "small"
+    assert freehold("synth", str(out), "--sizes", str(sizes), "--dtype", "F32", home=home).returncode == 0
+    assert (out / "config.json").exists()
+    check_user_error(freehold("synth", str(out), "--sizes", str(sizes), "--dtype", "F32", home=home), "exists")
+    for change, part in (({"widht": 3}, "widht"), ({"num_layers": "1"}, "num_layers"), ({"family": "gpt"}, "gpt")):
+        sizes.write_text(json.dumps({**values, **change}))
+        check_user_error(freehold("synth", str(tmp_path / "other"), "--sizes", str(sizes), home=home), part)
+
+
+def test_an_empty_store(home: Path) -> None:
+    assert "no models" in freehold("list", home=home).stdout
+    done = freehold("doctor", home=home)
+    assert done.returncode == 2
+    assert "fault: no model is in the store" in done.stdout
+    for word in ("processor", "cores", "memory", "disk", "native", "port"):
+        assert f"\n{word}" in done.stdout
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (ModelFileError("it is broken"), 2)])
+def test_exit_codes(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> Iterator[None]:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    assert capsys.readouterr().err == ("freehold: it is broken\n" if code == 2 else "")

@@ -1,0 +1,185 @@
+"""The real model behind the real command, as a user starts it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+TIMEOUT_S = 120.0
+MAX_IDLE_BYTES = 400 << 20
+MAX_LAUNCH_CPU_S = 4.0
+"""Processor time from launch to first token. The wall clock depends on who else uses the machine; this doesn't."""
+
+PROMPT: list[Any] = [{"role": "user", "content": "Name three colours."}]
+
+
+class Served:
+    """``freehold serve`` in a process of its own."""
+
+    def __init__(self, model: Path, *flags: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.command = [sys.executable, "-m", "freehold", "serve", str(model), "--port", str(self.port), *flags]
+        self.url = f"http://127.0.0.1:{self.port}"
+        started = time.monotonic()
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.first_token_s, self.first_token_cpu_s = self._first_token(started)
+        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
+        self.model = self.client.models.list().data[0].id
+
+    def _first_token(self, started: float) -> tuple[float, float]:
+        body = {"messages": PROMPT, "stream": True, "max_tokens": 4, "temperature": 0}
+        while True:
+            assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
+            try:
+                with httpx.stream("POST", f"{self.url}/v1/chat/completions", json=body, timeout=TIMEOUT_S) as response:
+                    for line in response.iter_lines():
+                        delta = json.loads(line[6:])["choices"][0]["delta"] if line.startswith("data: {") else {}
+                        if delta.get("content"):
+                            return time.monotonic() - started, self.cpu_s()
+            except httpx.ConnectError:
+                assert time.monotonic() - started < TIMEOUT_S
+                time.sleep(0.02)
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def chat(self, **fields: Any) -> Any:
+        extra = {"return_token_ids": True, **fields.pop("extra_body", {})}
+        return self.client.chat.completions.create(
+            model=self.model, messages=fields.pop("messages", PROMPT), extra_body=extra, **fields
+        )
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> str:
+        """Signal it, check that it ends well, and return its log."""
+        self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=TIMEOUT_S)
+        assert self.process.returncode == 0, log
+        assert "Traceback" not in log
+        return log
+
+
+@pytest.fixture(scope="module")
+def served(smollm2_path: Path) -> Iterator[Served]:
+    served = Served(smollm2_path)
+    yield served
+    log = served.stop()
+    assert re.search(r"serves .* at http://127.0.0.1:\d+/v1; weights .* MiB, KV cache \d+ tokens .* fit;", log)
+
+
+def ids(answer: Any) -> list[list[int]]:
+    return [choice.token_ids for choice in answer.choices]
+
+
+def test_launch_and_idle(served: Served, record_property: Any) -> None:
+    status = Path(f"/proc/{served.process.pid}/status").read_text()
+    resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
+    record_property("first_token_s", served.first_token_s)
+    record_property("first_token_cpu_s", served.first_token_cpu_s)
+    record_property("idle_bytes", resident)
+    assert served.first_token_cpu_s < MAX_LAUNCH_CPU_S
+    assert resident < MAX_IDLE_BYTES
+    idle = served.cpu_s()
+    time.sleep(0.5)
+    assert served.cpu_s() - idle < 0.25, "an idle server is idle"
+
+
+def test_it_answers(served: Served) -> None:
+    answer = served.chat(temperature=0, max_tokens=40)
+    assert re.search(r"red|blue|green|yellow", answer.choices[0].message.content.lower())
+    parts = list(served.chat(temperature=0, max_tokens=40, stream=True))
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == answer.choices[0].message.content
+    text = served.client.completions.create(
+        model=served.model, prompt="The capital of France is", max_tokens=8, temperature=0
+    )
+    assert "Paris" in text.choices[0].text
+
+
+def test_choices_differ_and_repeat(served: Served) -> None:
+    first = ids(served.chat(n=4, seed=7, temperature=1.0, max_tokens=12))
+    assert len({tuple(choice) for choice in first}) == 4
+    assert first == ids(served.chat(n=4, seed=7, temperature=1.0, max_tokens=12))
+    assert first != ids(served.chat(n=4, seed=8, temperature=1.0, max_tokens=12))
+    assert first[:1] == ids(served.chat(n=1, seed=7, temperature=1.0, max_tokens=12))
+    unseeded = served.client.chat.completions.with_raw_response.create(
+        model=served.model, messages=PROMPT, max_tokens=12, extra_body={"return_token_ids": True}
+    )
+    seed = int(unseeded.headers["x-seed"])
+    assert ids(unseeded.parse()) == ids(served.chat(seed=seed, max_tokens=12)), "the seed that was drawn is told"
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "seed": 5}])
+def test_neighbours_change_nothing(served: Served, sampling: dict[str, Any]) -> None:
+    alone = ids(served.chat(max_tokens=16, **sampling))
+
+    def neighbour(i: int) -> None:
+        served.chat(messages=[{"role": "user", "content": f"Count to {i} " * (i + 1)}], max_tokens=5 + i)
+
+    with ThreadPoolExecutor(9) as pool:
+        neighbours = [pool.submit(neighbour, i) for i in range(8)]
+        among = [pool.submit(served.chat, max_tokens=16, **sampling) for _ in range(2)]
+        assert [ids(future.result()) for future in among] == [alone, alone]
+        for future in neighbours:
+            future.result()
+
+
+def test_second_server_on_the_same_port(served: Served) -> None:
+    done = subprocess.run(served.command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 2
+    assert f"port {served.port}" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_one_listener_and_no_other_connection(served: Served) -> None:
+    import psutil
+
+    family = [psutil.Process(served.process.pid), *psutil.Process(served.process.pid).children(recursive=True)]
+    sockets = [entry for process in family for entry in process.net_connections(kind="inet")]
+    assert {entry.laddr.port for entry in sockets if entry.status == psutil.CONN_LISTEN} == {served.port}
+    assert {entry.laddr.port for entry in sockets} == {served.port}
+
+
+def test_prompts_stay_out_of_the_log(smollm2_path: Path) -> None:
+    served = Served(smollm2_path, "--log-level", "debug")
+    canary = "xyzzyplugh"
+    served.chat(messages=[{"role": "user", "content": canary}], max_tokens=2)
+    for path, body in (("/v1/chat/completions", {canary: 1}), (f"/{canary}%0d%0aforged", {})):
+        httpx.post(served.url + path, json=body, headers={"x-request-id": f"{canary}\t1"}, timeout=TIMEOUT_S)
+    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    log = served.stop(signal.SIGTERM)
+    assert "prompt=" in log
+    assert [line for line in log.splitlines() if canary in line and f"/{canary}" not in line] == []
+    assert not any(line.startswith("forged") for line in log.splitlines())
+    assert not any(Path(f"/proc/{child}").exists() for child in children), "no orphans"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_loading(smollm2_path: Path, free_port: int, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "freehold", "serve", str(smollm2_path), "--port", str(free_port)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # The port listens before the model loads.
+    connected = False
+    while not connected:
+        assert process.poll() is None
+        with socket.socket() as probe:
+            connected = probe.connect_ex(("127.0.0.1", free_port)) == 0
+        time.sleep(0.005)
+    time.sleep(0.1)
+    process.send_signal(number)
+    _, log = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, log
+    assert "Traceback" not in log
