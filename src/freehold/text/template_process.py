@@ -89,6 +89,7 @@ class TemplateProcess:
 
         Raises:
             TemplateError: see there.
+            ResourceError: the worker can't be started.
         """
         request = msgspec.json.encode({"template": template, "variables": variables, "now": now})
         with self._lock:
@@ -112,6 +113,7 @@ class TemplateProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env={},  # it needs none, and so can tell none
             )
         except OSError as error:
             raise ResourceError(f"can't start the process that renders chat templates: {error.strerror}.") from None
@@ -140,6 +142,11 @@ class TemplateProcess:
         answer = _read(worker, time.monotonic() + self._limits.wall_s)
         if answer is None:
             self._stop()
+            if worker.returncode >= 0:  # no signal ended it
+                raise ResourceError(
+                    f"the process that renders chat templates ended by itself, with exit code {worker.returncode}; "
+                    f"run `{sys.executable} -I -c 'import jinja2'` to see whether Python works there."
+                )
             raise TemplateError(
                 f"The model's chat template takes more than {self._limits.cpu_s} s of processor time, or more memory "
                 "than it may; use another template.",

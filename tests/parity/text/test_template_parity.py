@@ -18,17 +18,6 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<start_of_turn>", "<end_of_turn>"]
 
 
-class FrozenClock(datetime.datetime):
-    @classmethod
-    def now(cls, tz: Any = None) -> "FrozenClock":
-        return cls(*NOW.timetuple()[:6])
-
-
-@pytest.fixture(autouse=True)
-def _same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "datetime", FrozenClock)
-
-
 @pytest.fixture(scope="module", params=TEMPLATES, ids=str)
 def template(request: pytest.FixtureRequest) -> Iterator[ChatTemplate]:
     template = ChatTemplate(

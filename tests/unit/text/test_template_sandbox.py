@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from freehold.errors import ResourceError
+from freehold.text import template_process
 from freehold.text.template import ChatTemplate, TemplateError, TemplateLimits
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -228,6 +230,27 @@ def test_a_killed_worker_is_replaced() -> None:
         worker.kill()
         worker.wait()
         assert template.render(MESSAGES).text == "hi"
+    finally:
+        template.close()
+
+
+def test_a_worker_that_cannot_run_is_no_fault_of_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text("import sys; sys.exit(3)")
+    monkeypatch.setattr(template_process, "_WORKER", script)
+    template = ChatTemplate("x")
+    with pytest.raises(ResourceError, match="exit code 3"):
+        template.render(MESSAGES)
+
+
+def test_the_worker_knows_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_SERVER", "x")
+    template = ChatTemplate("x")
+    try:
+        template.render(MESSAGES)
+        worker = template._process._worker
+        assert worker is not None
+        assert b"SECRET" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
     finally:
         template.close()
 
