@@ -218,14 +218,23 @@ def _read_tokens(metadata: Mapping[str, Any]) -> _Tokens:
 
 
 def _special_kinds(metadata: Mapping[str, Any], size: int) -> list[tuple[int, int]]:
-    """(id, kind) of all tokens that aren't normal. A file without kinds has normal tokens only."""
+    """(id, kind) of all tokens that aren't normal. A file without kinds has normal tokens only.
+
+    Some converters mark the token that ends a turn as user-defined, so that any text could write it; what the file
+    names as a beginning or an end is a control token.
+    """
     if _PREFIX + "token_type" not in metadata:
         return []
-    kinds = [int(value) for value in _numbers(metadata, "token_type", size)]
-    special = [(token_id, value) for token_id, value in enumerate(kinds) if value != TokenKind.NORMAL]
-    for token_id, value in special:
+    borders = {_token_id(metadata, f"{name}_token_id", size) for name in ("bos", "eos", "eot", "eom")}
+    special = []
+    for token_id, number in enumerate(_numbers(metadata, "token_type", size)):
+        value = int(number)
+        if value == TokenKind.NORMAL:
+            continue
         if value not in _KINDS:
             raise ModelFileError(f"{_PREFIX}token_type of token {token_id} is {value}; 1 to 6 are known.")
+        is_border = value == TokenKind.USER_DEFINED and token_id in borders
+        special.append((token_id, TokenKind.CONTROL if is_border else value))
     return special
 
 

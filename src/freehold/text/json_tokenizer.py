@@ -55,6 +55,9 @@ def vocabulary_from_json(
     controls, added = _sort_added(added_tokens, path)
     special = _special_tokens(tokenizer_config)
     ids = {name: _id_of(start, literal, name) for name, literal in special.items()}
+    for name, literal in special.items():
+        # Named here, a token is special, whatever tokenizer.json says of it: so Hugging Face has it, too.
+        controls.setdefault(literal, added.pop(literal, LiteralToken(ids[name])))
     size = max(start.get_vocab_size(with_added_tokens=True), max(added_tokens, default=-1) + 1)
     return Vocabulary(
         size=size,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from reprlib import repr as short
 
 import msgspec
 
@@ -166,4 +167,4 @@ def _check_stop_ids(ids: object, vocab_size: int) -> None:
 
 
 def _type_error(name: str, value: object, wanted: str, *, param: str | None = None) -> RequestError:
-    return RequestError(f"{name} is {value!r}; {wanted} is needed.", param=param or name, code="invalid_type")
+    return RequestError(f"{name} is {short(value)}; {wanted} is needed.", param=param or name, code="invalid_type")

@@ -101,10 +101,12 @@ class Tokenizer:
 
     def _encode_broken(self, backend: Backend, text: str, param: str) -> list[int]:
         """Encode text whose control literals come out as control tokens: cut each of them in half."""
-        cuts = [0, *((match.start() + match.end()) // 2 for match in self.controls.finditer(text)), len(text)]
-        ids = [
-            token_id for begin, end in pairwise(cuts) if end > begin for token_id in _encode(backend, text[begin:end])
-        ]
+        cuts = [(match.start() + match.end()) // 2 for match in self.controls.finditer(text)]
+        later = self.vocabulary.middle if backend is self.vocabulary.start else backend
+        ids: list[int] = []
+        for begin, end in pairwise([0, *cuts, len(text)]):
+            if end > begin:
+                ids += _encode(later if begin else backend, text[begin:end])
         if self._forbidden.isdisjoint(ids):
             return ids
         token_id = next(token_id for token_id in ids if token_id in self._forbidden)

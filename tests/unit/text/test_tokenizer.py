@@ -214,6 +214,16 @@ def test_malformed_scores_are_refused(scores) -> None:
         vocabulary_from_gguf(metadata)
 
 
+@pytest.mark.parametrize("key", ["bos", "eos", "eot", "eom"])
+def test_what_begins_or_ends_is_a_control_token_though_marked_otherwise(key: str) -> None:
+    metadata = byte_level_metadata()
+    think = metadata["tokenizer.ggml.tokens"].index("<think>")
+    tokenizer = Tokenizer(vocabulary_from_gguf(metadata | {f"tokenizer.ggml.{key}_token_id": think}))
+    assert tokenizer.is_control(think)
+    assert think not in tokenizer.encode("a<think>b<think>", add_bos=False)
+    assert tokenizer.decode(tokenizer.encode("a<think>b")) == "a<think>b"
+
+
 class TestEndIds:
     def test_eos_eot_and_eom_end(self) -> None:
         ids = vocabulary_from_gguf(byte_level_metadata(eot_token_id=5, eom_token_id=7)).eos_ids

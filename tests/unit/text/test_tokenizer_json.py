@@ -156,6 +156,21 @@ def test_bos_and_ends(tmp_path: Path) -> None:
             load(tokenizer_config={"bos_token": wrong})
 
 
+@pytest.mark.parametrize("literal", ["<think>", "the"])
+def test_what_the_configuration_names_is_a_control_token(tmp_path: Path, literal: str) -> None:
+    """Marked as not special, or not marked at all: a user's text doesn't become it."""
+    path = tmp_path / "tokenizer.json"
+    byte_level().save(str(path))
+    tokenizer = Tokenizer(vocabulary_from_json(path, tokenizer_config=CONFIG | {"eos_token": literal}))
+    (eos,) = tokenizer.eos_ids
+    assert tokenizer.is_control(eos)
+    for text in (literal, literal * 2, f"a{literal}b", f" {literal} "):
+        ids = tokenizer.encode(text, add_bos=False)
+        assert eos not in ids
+        assert tokenizer.decode(ids) == text
+    assert tokenizer.encode(f"a{literal}", allow_control=True)[-1] == eos
+
+
 def test_byte_level_adds_no_bos_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     byte_level().save(str(path))
