@@ -7,9 +7,9 @@ import pytest
 from engine_fixtures import generate, scripted_config, wait_until
 
 from freehold.backends.script import Pause, Scripts
-from freehold.engine.client import AsyncEngine, Engine
+from freehold.engine.client import AsyncEngine, Engine, _Bridge
 from freehold.errors import EngineError, RequestError
-from freehold.protocol import Finish, Tokens
+from freehold.protocol import Event, Finish, RequestId, Tokens
 
 
 @pytest.fixture
@@ -31,6 +31,12 @@ async def collect(engine: Engine, name: str, prompt: tuple[int, ...], max_tokens
             finishes += 1
     assert finishes == 1
     return token_ids
+
+
+async def until_idle(engine: Engine) -> None:
+    async with asyncio.timeout(60):
+        while engine.num_live:
+            await asyncio.sleep(0.005)
 
 
 def test_many_at_once(engine: Engine) -> None:
@@ -56,9 +62,9 @@ def test_closing_the_iterator_aborts(engine: Engine) -> None:
         events = AsyncEngine(engine).generate(generate("a", (9,), max_tokens=4000))
         assert isinstance(await anext(events), Tokens)
         await events.aclose()
+        await until_idle(engine)  # with the loop alive, so that it's the closing that does it
 
     asyncio.run(run())
-    wait_until(lambda: engine.num_live == 0)
     assert engine.ledger().cancelled == 1
 
 
@@ -70,9 +76,9 @@ def test_cancelling_the_task_aborts(engine: Engine) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await until_idle(engine)
 
     asyncio.run(run())
-    wait_until(lambda: engine.num_live == 0)
     assert engine.ledger().cancelled == 1
 
 
@@ -91,6 +97,22 @@ def test_a_loop_that_is_gone_costs_its_request_only(engine: Engine) -> None:
     wait_until(lambda: engine.num_live == 0)
     assert engine.health().ok
     assert asyncio.run(collect(engine, "b", (1,), 3)) == [1, 1, 1]
+
+
+def test_a_bridge_into_a_loop_that_closed_meanwhile_says_so() -> None:
+    """Even if the loop was woken before it closed and never came to look."""
+
+    async def make() -> asyncio.Queue[Event]:
+        return asyncio.Queue()
+
+    loop = asyncio.new_event_loop()
+    events = loop.run_until_complete(make())
+    bridge = _Bridge(loop)
+    event = Tokens(request_id=RequestId("a"), token_ids=(1,))
+    bridge.pass_on(events, event)
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        bridge.pass_on(events, event)
 
 
 def test_the_last_event_is_the_finish(engine: Engine) -> None:

@@ -326,6 +326,17 @@ def test_a_stall_is_unhealthy_until_it_ends(scripts: Scripts) -> None:
         assert engine.health().ok, "an idle engine is not stalled"
 
 
+def test_a_long_answer_is_no_stall(scripts: Scripts) -> None:
+    """Each step is quick, all together take longer than the timeout."""
+    receiver = Receiver()
+    scripts.add((5,), [6, Pause(0.1)] * 30)
+    with Engine.start(scripted_config(stall_timeout_s=1.5), scripts=scripts) as engine:
+        engine.submit(generate("a", (5,), max_tokens=30), receiver)
+        while not receiver.ended.wait(0.1):
+            assert engine.health().ok
+        assert len(receiver.token_ids) == 30
+
+
 def test_an_idle_engine_sleeps(engine: Engine) -> None:
     receiver = Receiver()
     engine.submit(generate("a", (5,), max_tokens=5), receiver)
