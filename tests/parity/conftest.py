@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kinds import Kind, require_built
+from kinds import Kind
 from tiny_models import make_model, truth, write_gguf
 
 from freehold.arch import read_model
@@ -53,7 +53,6 @@ def open_kind() -> Iterator[Open]:
     opened: list[Backend] = []
 
     def open_one(path: Path, kind: Kind, **sizes: int) -> Backend:
-        require_built(kind)
         wanted = {"num_blocks": 96, "block_size": 16, "max_rows": 16, "max_tokens": 512} | sizes
         options = BackendOptions(**wanted, kv_dtype=kind.kv_dtype, activations=kind.activations, isa=kind.isa)
         with open_model(path) as files:

@@ -1,9 +1,6 @@
 """The ways to compute that parity and law tests go through."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
-
-import pytest
 
 
 @dataclass(frozen=True)
@@ -26,9 +23,3 @@ CPU = [
     for activations, kv_dtype in (("float", "f32"), ("float", "bf16"), ("int8", "bf16"))
 ]
 KINDS = REFERENCE + CPU
-
-
-def require_built(kind: Kind) -> None:
-    """Skip native kinds where the extension isn't built."""
-    if kind.backend == "cpu" and find_spec("freehold._native") is None:
-        pytest.skip("the native extension is not built: make native")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from divergence import CHUNK_SIZE, MOST_TOKENS, backend_logits, read_texts
-from kinds import CPU, REFERENCE, Kind, require_built
+from kinds import CPU, REFERENCE, Kind
 from oracle import Oracle
 
 from freehold.errors import ConfigError
@@ -39,7 +39,6 @@ def truth_of(smollm2_path: Path) -> Callable[[int], Truth]:
 
 
 def measure(path: Path, kind: Kind, truth: Truth) -> Divergence:
-    require_built(kind)
     options = options_for(
         num_positions=MOST_TOKENS,
         chunk_size=CHUNK_SIZE,
