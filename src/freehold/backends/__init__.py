@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from freehold.errors import ConfigError
+from freehold.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +25,16 @@ def open_backend(name: str, spec: "ModelSpec", weights: "Weights", options: "Bac
 
     Raises:
         ConfigError: no such backend, or it lacks an option that was asked for.
+        ResourceError: the backend's code is missing or was built for another Python.
     """
     if name not in BACKENDS:
         raise ConfigError(f"backend '{name}' doesn't exist (there are: {', '.join(sorted(BACKENDS))})")
     module_name, function_name = BACKENDS[name]
-    opener = cast(
-        "Callable[[ModelSpec, Weights, BackendOptions], Backend]", getattr(import_module(module_name), function_name)
-    )
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise ResourceError(
+            f"backend '{name}' doesn't load: {error}; rebuild Freehold (`make native` in a clone), or reinstall it"
+        ) from error
+    opener = cast("Callable[[ModelSpec, Weights, BackendOptions], Backend]", getattr(module, function_name))
     return opener(spec, weights, options)
