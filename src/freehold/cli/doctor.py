@@ -1,6 +1,5 @@
 """``freehold doctor``."""
 
-import importlib
 import platform
 import shutil
 import sys
@@ -25,7 +24,7 @@ def doctor() -> None:
     print(f"cores      {machine.num_cores} ({machine.cores_from})")
     memory, free = resolve.format_size(machine.memory_bytes), resolve.format_size(machine.available_bytes)
     print(f"memory     {memory} ({machine.memory_from}), {free} available")
-    faults = [fault for fault in (_disk(home), _models(home), _native(), _port()) if fault]
+    faults = [fault for fault in (_disk(home), _models(home), _native(machine.isa_levels), _port()) if fault]
     for fault in faults:
         print(f"  fault: {fault}")
     print("ready to serve" if not faults else f"{len(faults)} fault{'s' if len(faults) > 1 else ''}")
@@ -50,13 +49,16 @@ def _models(home: Path) -> str:
     return "" if models else "no model is in the store: `freehold pull` fetches the default one"
 
 
-def _native() -> str:
-    """Load the native extension."""
-    try:
-        module = importlib.import_module("freehold._native")
-    except ImportError as error:
-        return f"the native extension doesn't load: {error}; build it with `make native`, or reinstall"
-    print(f"native     {module.__file__}")
+def _native(isa_levels: tuple[str, ...]) -> str:
+    """Check the native code on each instruction-set level that the processor has."""
+    from freehold.cli.self_check import SelfCheckError, check_native
+
+    for isa in isa_levels:
+        try:
+            check_native(isa)
+        except (SelfCheckError, UserError) as error:
+            return f"the native extension: {error}"
+    print(f"native     computes what the reference does, with {', '.join(isa_levels)}")
     return ""
 
 

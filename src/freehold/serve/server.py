@@ -158,7 +158,12 @@ def _load(config: EngineConfig) -> tuple[Engine, TextAssets]:
         text = load_text(files)
     if text.template is not None:
         text.template.start()
-    return Engine.start(config), text
+    try:
+        return Engine.start(config), text
+    except BaseException:
+        if text.template is not None:
+            text.template.close()
+        raise
 
 
 async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", server: uvicorn.Server) -> None:
