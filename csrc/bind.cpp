@@ -219,6 +219,8 @@ void bind_device(nb::module_& m) {
 
 NB_MODULE(_native, m) {
     using namespace freehold;
+    // A process that exits with an engine running leaves objects behind; that is no fault worth a message.
+    nb::set_leak_warnings(false);
     m.doc() = "Freehold's CPU backend. Use it through freehold.backends.cpu.";
     nb::exception<StepRefused>(m, "StepRefused");
     m.def("available_isas", available_isas);

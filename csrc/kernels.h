@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "inlining.h"
 #include "layouts.h"
 #include "noise.h"
 
@@ -57,15 +58,15 @@ struct KvView {
     int value_stride;  // head_dim rounded up to 16
     bool bf16;
 
-    std::uint8_t* block(int pos) const {
+    FREEHOLD_INLINE std::uint8_t* block(int pos) const {
         return base + block_bytes * static_cast<std::size_t>(block_ids[pos / block_size]);
     }
-    std::size_t element_bytes() const { return bf16 ? 2 : 4; }
-    std::uint8_t* key_tile(int pos) const {
+    FREEHOLD_INLINE std::size_t element_bytes() const { return bf16 ? 2 : 4; }
+    FREEHOLD_INLINE std::uint8_t* key_tile(int pos) const {
         const int tile = pos % block_size / kTilePositions;
         return block(pos) + keys_at + static_cast<std::size_t>(tile * kTilePositions * head_dim) * element_bytes();
     }
-    std::uint8_t* value_row(int pos) const {
+    FREEHOLD_INLINE std::uint8_t* value_row(int pos) const {
         return block(pos) + values_at + static_cast<std::size_t>(pos % block_size * value_stride) * element_bytes();
     }
 };
@@ -84,7 +85,7 @@ struct AttendCall {
 // A softmax over some positions, not yet normalized: `values` holds sum of weight * value, weights being
 // exp(score - maximum). One per query, strides in floats: maximum, sum, then 14 unused, then value_stride values.
 inline constexpr int kPartialHeader = 16;
-inline int partial_stride(int value_stride) { return kPartialHeader + value_stride; }
+FREEHOLD_INLINE int partial_stride(int value_stride) { return kPartialHeader + value_stride; }
 
 struct LogitScan {
     float highest;

@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "inlining.h"
+
 namespace freehold {
 
 inline constexpr int kPanel = 16;          // outputs in a vector
@@ -34,14 +36,16 @@ struct Layout {
     bool minimum;
     int offset;  // subtracted from a stored value
 
-    constexpr bool quantized() const { return scale != ScaleType::none; }
-    constexpr int scale_bytes() const { return scale == ScaleType::none ? 0 : scale == ScaleType::f16 ? 2 : 4; }
-    constexpr int panel_bytes() const { return kPanel * group * bits / 8; }
-    constexpr int num_lines() const { return panel_bytes() / kLineBytes; }
-    constexpr int scales_at() const { return 2 * panel_bytes(); }
-    constexpr int minima_at() const { return scales_at() + kStrip * scale_bytes(); }
-    constexpr int cell_bytes() const { return minima_at() + (minimum ? kStrip * scale_bytes() : 0); }
-    constexpr std::size_t strip_bytes(int num_inputs) const {
+    FREEHOLD_INLINE constexpr bool quantized() const { return scale != ScaleType::none; }
+    FREEHOLD_INLINE constexpr int scale_bytes() const {
+        return scale == ScaleType::none ? 0 : scale == ScaleType::f16 ? 2 : 4;
+    }
+    FREEHOLD_INLINE constexpr int panel_bytes() const { return kPanel * group * bits / 8; }
+    FREEHOLD_INLINE constexpr int num_lines() const { return panel_bytes() / kLineBytes; }
+    FREEHOLD_INLINE constexpr int scales_at() const { return 2 * panel_bytes(); }
+    FREEHOLD_INLINE constexpr int minima_at() const { return scales_at() + kStrip * scale_bytes(); }
+    FREEHOLD_INLINE constexpr int cell_bytes() const { return minima_at() + (minimum ? kStrip * scale_bytes() : 0); }
+    FREEHOLD_INLINE constexpr std::size_t strip_bytes(int num_inputs) const {
         return static_cast<std::size_t>(num_inputs / group) * static_cast<std::size_t>(cell_bytes());
     }
 };
@@ -61,9 +65,9 @@ inline constexpr Layout kLayouts[kNumLayouts] = {
     {"f32", 32, 1, ScaleType::none, false, 0},      // F32, F16
 };
 
-constexpr const Layout& layout_of(LayoutId id) { return kLayouts[static_cast<int>(id)]; }
+FREEHOLD_INLINE constexpr const Layout& layout_of(LayoutId id) { return kLayouts[static_cast<int>(id)]; }
 
-constexpr int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+FREEHOLD_INLINE constexpr int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 namespace layout_checks {
 constexpr bool every_cell_is_whole_lines() {

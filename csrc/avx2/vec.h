@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "inlining.h"
+
 #define FREEHOLD_ISA avx2
-#define FREEHOLD_INLINE inline __attribute__((always_inline))
 
 namespace freehold::avx2 {
 namespace {

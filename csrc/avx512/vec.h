@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "inlining.h"
+
 #define FREEHOLD_ISA avx512
-#define FREEHOLD_INLINE inline __attribute__((always_inline))
 
 namespace freehold::avx512 {
 namespace {

@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "inlining.h"
+
 #define FREEHOLD_ISA generic
-#define FREEHOLD_INLINE inline __attribute__((always_inline))
 
 namespace freehold::generic {
 namespace {

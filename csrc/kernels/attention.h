@@ -6,6 +6,7 @@
 
 #include "kernels.h"
 #include "kernels/exp.h"
+#include "kernels/unrolled.h"
 #include "numeric.h"
 
 namespace freehold::FREEHOLD_ISA {
@@ -40,21 +41,23 @@ struct QueryTile {
 template <bool Bf16, int Queries, int Vectors>
 FREEHOLD_INLINE void score_tiles(QueryTile<Queries>& tile, const PieceView& piece, int first, int head_dim) {
     F sums[Queries][Vectors];
-    for (int q = 0; q < Queries; ++q) {
-        for (int v = 0; v < Vectors; ++v) sums[q][v] = f_zero();
-    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { sums[q][v] = f_zero(); });
+    });
     for (int e = 0; e < head_dim; ++e) {
         F keys[Vectors];
-        for (int v = 0; v < Vectors; ++v) keys[v] = load_kv<Bf16>(piece.keys[first + v], e * kTilePositions);
-#pragma GCC unroll 8
-        for (int q = 0; q < Queries; ++q) {
+        unrolled<Vectors>(
+            [&](auto v) FREEHOLD_INLINE_LAMBDA { keys[v] = load_kv<Bf16>(piece.keys[first + v], e * kTilePositions); });
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
             const F element = f_set(tile.query[q][e]);
-            for (int v = 0; v < Vectors; ++v) sums[q][v] = f_fma(element, keys[v], sums[q][v]);
-        }
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { sums[q][v] = f_fma(element, keys[v], sums[q][v]); });
+        });
     }
-    for (int q = 0; q < Queries; ++q) {
-        for (int v = 0; v < Vectors; ++v) f_store(tile.weights[q] + (first + v) * kTilePositions, sums[q][v]);
-    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            f_store(tile.weights[q] + (first + v) * kTilePositions, sums[q][v]);
+        });
+    });
 }
 
 // Scores → weights exp(score - maximum), 0 where masked; writes the partial's maximum and sum.
@@ -84,23 +87,25 @@ FREEHOLD_INLINE void soften(float* weights, const PieceView& piece, float* parti
 template <bool Bf16, int Queries, int Vectors>
 FREEHOLD_INLINE void add_values(const QueryTile<Queries>& tile, const PieceView& piece, int element, int stride) {
     F sums[Queries][Vectors];
-    for (int q = 0; q < Queries; ++q) {
-        for (int v = 0; v < Vectors; ++v) sums[q][v] = f_zero();
-    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { sums[q][v] = f_zero(); });
+    });
     for (int pos = piece.low; pos < piece.high; ++pos) {
         const std::uint8_t* row = piece.values[pos / kTilePositions];
         const int at = pos % kTilePositions * stride + element;
         F values[Vectors];
-        for (int v = 0; v < Vectors; ++v) values[v] = load_kv<Bf16>(row, at + v * kPanel);
-#pragma GCC unroll 8
-        for (int q = 0; q < Queries; ++q) {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { values[v] = load_kv<Bf16>(row, at + v * kPanel); });
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
             const F weight = f_set(tile.weights[q][pos]);
-            for (int v = 0; v < Vectors; ++v) sums[q][v] = f_fma(weight, values[v], sums[q][v]);
-        }
+            unrolled<Vectors>([&](auto v)
+                                  FREEHOLD_INLINE_LAMBDA { sums[q][v] = f_fma(weight, values[v], sums[q][v]); });
+        });
     }
-    for (int q = 0; q < Queries; ++q) {
-        for (int v = 0; v < Vectors; ++v) f_store(tile.partial[q] + kPartialHeader + element + v * kPanel, sums[q][v]);
-    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            f_store(tile.partial[q] + kPartialHeader + element + v * kPanel, sums[q][v]);
+        });
+    });
 }
 
 template <bool Bf16, int Queries>
@@ -125,12 +130,12 @@ void attend_tile(QueryTile<Queries>& tile, const PieceView& piece, const KvView&
 template <bool Bf16, int Queries>
 FREEHOLD_INLINE void attend_queries(const AttendCall& call, const PieceView& piece, int first, float* partials) {
     QueryTile<Queries> tile;
-    for (int q = 0; q < Queries; ++q) {
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
         const int token = (first + q) / call.num_heads;
         const int head = (first + q) % call.num_heads;
         tile.query[q] = call.queries + static_cast<std::ptrdiff_t>(token) * call.query_stride + head * call.kv.head_dim;
         tile.partial[q] = partials + static_cast<std::ptrdiff_t>(first + q) * partial_stride(call.kv.value_stride);
-    }
+    });
     attend_tile<Bf16, Queries>(tile, piece, call.kv);
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "kernels/unrolled.h"
 
 namespace freehold::FREEHOLD_ISA {
 namespace {
@@ -47,11 +48,11 @@ struct CellScales {
     F minimum[Vectors];
 
     FREEHOLD_INLINE CellScales(const TileWeights& w, std::size_t at) {
-        for (int v = 0; v < Vectors; ++v) {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
             const std::uint8_t* panel = w.cell(v, at) + w.panel_of(v) * kPanel * L.scale_bytes();
             scale[v] = f_scale<L.scale>(panel + L.scales_at());
             if constexpr (L.minimum) minimum[v] = f_scale<L.scale>(panel + L.minima_at());
-        }
+        });
     }
     FREEHOLD_INLINE F weight(int v, F value) const {
         if constexpr (L.minimum) {
@@ -67,24 +68,24 @@ struct Sums {
     F at[Rows][Vectors];
 
     FREEHOLD_INLINE Sums() {
-        for (int r = 0; r < Rows; ++r) {
-            for (int v = 0; v < Vectors; ++v) at[r][v] = f_zero();
-        }
+        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[r][v] = f_zero(); });
+        });
     }
     FREEHOLD_INLINE void add_product(const F (&weights)[Vectors], const float* x, int stride) {
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
+        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
             const F activation = f_set(x[r * stride]);
-            for (int v = 0; v < Vectors; ++v) at[r][v] = f_fma(weights[v], activation, at[r][v]);
-        }
+            unrolled<Vectors>([&](auto v)
+                                  FREEHOLD_INLINE_LAMBDA { at[r][v] = f_fma(weights[v], activation, at[r][v]); });
+        });
     }
     FREEHOLD_INLINE void store(const LinearCall& call, float* out) const {
-        for (int r = 0; r < Rows; ++r) {
-            for (int v = 0; v < Vectors; ++v) {
+        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
                 float* p = out + static_cast<std::ptrdiff_t>(r) * call.out_stride + v * kPanel;
                 f_store(p, call.add ? f_add(f_load(p), at[r][v]) : at[r][v]);
-            }
-        }
+            });
+        });
     }
 };
 
@@ -92,14 +93,14 @@ struct Sums {
 template <const Layout& L, int Shift, int Vectors>
 FREEHOLD_INLINE void line_weights(const I (&line)[Vectors], const CellScales<L, Vectors>& scales,
                                   F (&weights)[Vectors]) {
-    for (int v = 0; v < Vectors; ++v) {
+    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
         if constexpr (L.bits == 4) {
             weights[v] = scales.weight(v, f_nibble<Shift>(line[v], nibbles<L.offset>()));
         } else {
             const I stored = i_and(i_shift_right<Shift>(line[v]), i_set(255));
             weights[v] = scales.weight(v, f_from_int(i_sub(stored, i_set(L.offset))));
         }
-    }
+    });
 }
 
 template <const Layout& L, int Byte, int Rows, int Vectors>
@@ -124,9 +125,9 @@ void float_tile(const LinearCall& call, const TileWeights& w, int row, float* ou
         const CellScales<L, Vectors> scales(w, at);
         for (int number = 0; number < L.num_lines(); ++number) {
             I line[Vectors];
-            for (int v = 0; v < Vectors; ++v) {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
                 line[v] = i_load(w.cell(v, at) + w.panel_of(v) * L.panel_bytes() + number * kLineBytes);
-            }
+            });
             const float* first = x + number * kQuad;
             float_line_byte<L, 0>(sums, line, scales, first, stride);
             float_line_byte<L, 1>(sums, line, scales, first, stride);
@@ -145,10 +146,10 @@ void plain_tile(const LinearCall& call, const TileWeights& w, int row, float* ou
     for (std::size_t at = 0; at < w.strip_bytes; at += L.cell_bytes(), ++x) {
         w.prefetch(at);
         F weights[Vectors];
-        for (int v = 0; v < Vectors; ++v) {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
             const std::uint8_t* p = w.cell(v, at) + w.panel_of(v) * L.panel_bytes();
             weights[v] = L.bits == 16 ? f_bf16(p) : f_load(reinterpret_cast<const float*>(p));
-        }
+        });
         sums.add_product(weights, x, stride);
     }
     sums.store(call, out);
@@ -181,23 +182,22 @@ constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2
 
 template <const Layout& L, int Rows, int Vectors>
 FREEHOLD_INLINE void int8_start(I (&dots)[Rows][Vectors], const Int8Cursor& x, int group) {
-    for (int r = 0; r < Rows; ++r) {
+    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         I start = i_zero();
         if constexpr (L.offset != 0) {
             const I sum = i_set(x.sums[r * x.sums_stride + group]);
             start = i_sub(start, i_shift_left<log2_of(L.offset)>(sum));
         }
-        for (int v = 0; v < Vectors; ++v) dots[r][v] = start;
-    }
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { dots[r][v] = start; });
+    });
 }
 
 template <int Bits, int Rows, int Vectors>
 FREEHOLD_INLINE void int8_add(I (&dots)[Rows][Vectors], const I (&weights)[Vectors], const std::int8_t* q, int stride) {
-#pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) {
+    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         const Quad<Bits> x = quad<Bits>(q + static_cast<std::ptrdiff_t>(r) * stride);
-        for (int v = 0; v < Vectors; ++v) dots[r][v] = dot<Bits>(dots[r][v], weights[v], x);
-    }
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { dots[r][v] = dot<Bits>(dots[r][v], weights[v], x); });
+    });
 }
 
 template <const Layout& L, int Rows, int Vectors>
@@ -206,7 +206,7 @@ FREEHOLD_INLINE void int8_group(I (&dots)[Rows][Vectors], const TileWeights& w, 
     for (int number = 0; number < L.num_lines(); ++number) {
         I low[Vectors];
         I high[Vectors];
-        for (int v = 0; v < Vectors; ++v) {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
             const I line = i_load(w.cell(v, at) + w.panel_of(v) * L.panel_bytes() + number * kLineBytes);
             if constexpr (L.bits == 4) {
                 low[v] = i_and(line, i_set(0x0f0f0f0f));
@@ -214,7 +214,7 @@ FREEHOLD_INLINE void int8_group(I (&dots)[Rows][Vectors], const TileWeights& w, 
             } else {
                 low[v] = line;
             }
-        }
+        });
         int8_add<L.bits>(dots, low, q + number * kQuad, stride);
         if constexpr (L.bits == 4) int8_add<L.bits>(dots, high, q + number * kQuad + L.group / 2, stride);
     }
@@ -223,7 +223,9 @@ FREEHOLD_INLINE void int8_group(I (&dots)[Rows][Vectors], const TileWeights& w, 
 template <const Layout& L, int Rows, int Vectors>
 void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
     Sums<Rows, Vectors> sums;
-    for (int r = 0; r < Rows; ++r) __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
+    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+        __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
+    });
     const Int8Cursor x = int8_cursor<L>(*call.input, row);
     const int num_groups = call.num_inputs / L.group;
     for (int group = 0; group < num_groups; ++group) {
@@ -233,17 +235,16 @@ void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out
         int8_start<L>(dots, x, group);
         int8_group<L>(dots, w, at, x.q + group * L.group, x.stride);
         const CellScales<L, Vectors> scales(w, at);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) {
+        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
             const F scale = f_set(x.scale[r * x.scale_stride + group * L.group / kActivationGroup]);
-            for (int v = 0; v < Vectors; ++v) {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
                 F& sum = sums.at[r][v];
                 if constexpr (L.minimum) {
                     sum = f_fma(f_set(x.sums_x[r * x.sums_stride + group]), scales.minimum[v], sum);
                 }
                 sum = f_fma(f_mul(f_from_int(dots[r][v]), scale), scales.scale[v], sum);
-            }
-        }
+            });
+        });
     }
     sums.store(call, out);
 }
@@ -259,40 +260,28 @@ FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row,
     }
 }
 
-// All rows of the call over one strip. Returns nothing; the widest tiles come first, the rest in smaller ones.
+// One tile of `rows` <= Rows rows.
+template <const Layout& L, bool Int8, int Rows>
+FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights& w, int row, float* out) {
+    if constexpr (Rows > 1) {
+        if (rows < Rows) return tile_of<L, Int8, Rows - 1>(rows, call, w, row, out);
+    }
+    tile<L, Int8, Rows, kStripVectors>(call, w, row, out);
+}
+
+// All rows of the call over one strip, in as few tiles as possible, of about equal height.
 template <const Layout& L, bool Int8>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
-    const int lines = L.cell_bytes() / kLineBytes;
-    const bool one_tile = call.row_end - call.row_begin <= kMaxTileRows;
-    w.prefetch_distance = one_tile ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
-    w.prefetch_lines = w.panel == 0 ? lines : 0;
-    for (int row = call.row_begin; row < call.row_end;) {
+    const int num_tiles = (call.row_end - call.row_begin + kMaxTileRows - 1) / kMaxTileRows;
+    w.prefetch_distance = num_tiles == 1 ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
+    w.prefetch_lines = w.panel == 0 ? L.cell_bytes() / kLineBytes : 0;
+    int row = call.row_begin;
+    for (int tiles_left = num_tiles; tiles_left > 0; --tiles_left) {
+        const int rows = (call.row_end - row + tiles_left - 1) / tiles_left;
         float* to = out + static_cast<std::ptrdiff_t>(row) * call.out_stride;
-        const int left = call.row_end - row;
-        if constexpr (kMaxTileRows >= 6) {
-            if (left >= 6) {
-                tile<L, Int8, 6, kStripVectors>(call, w, row, to);
-                row += 6;
-                w.prefetch_lines = 0;
-                continue;
-            }
-        }
-        if constexpr (kMaxTileRows >= 4) {
-            if (left >= 4) {
-                tile<L, Int8, 4, kStripVectors>(call, w, row, to);
-                row += 4;
-                w.prefetch_lines = 0;
-                continue;
-            }
-        }
-        if (left >= 2) {
-            tile<L, Int8, 2, kStripVectors>(call, w, row, to);
-            row += 2;
-        } else {
-            tile<L, Int8, 1, kStripVectors>(call, w, row, to);
-            row += 1;
-        }
-        w.prefetch_lines = 0;
+        tile_of<L, Int8, kMaxTileRows>(rows, call, w, row, to);
+        row += rows;
+        w.prefetch_lines = 0;  // the first tile has fetched what the next strip needs
     }
 }
 

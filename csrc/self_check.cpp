@@ -1,0 +1,217 @@
+// Stand-alone check without Python: kernels against slow twins, then whole steps of a tiny random model, on every
+// instruction set of this processor. Meant for sanitizers and for other architectures under an emulator.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "builder.h"
+#include "dispatch.h"
+#include "numeric.h"
+
+namespace freehold {
+namespace {
+
+constexpr int kHidden = 96;
+constexpr int kHeads = 3;
+constexpr int kHeadDim = 32;
+constexpr int kMlp = 160;
+constexpr int kVocab = 131;
+constexpr int kLayers = 2;
+constexpr int kBlockSize = 16;
+constexpr int kPromptLength = 150;
+
+[[noreturn]] void fail(const std::string& what) {
+    std::printf("FAILED: %s\n", what.c_str());
+    std::exit(1);
+}
+
+std::vector<std::uint8_t> random_weights(SourceType type, int num_outputs, int num_inputs, unsigned seed) {
+    std::mt19937 random(seed);
+    const Source& source = source_of(type);
+    const auto blocks = static_cast<std::size_t>(num_outputs * num_inputs / source.block_elements);
+    std::vector<std::uint8_t> raw(blocks * static_cast<std::size_t>(source.block_bytes));
+    if (type == SourceType::F32) {
+        std::uniform_real_distribution<float> uniform(-0.1f, 0.1f);
+        for (std::size_t i = 0; i < blocks; ++i) {
+            const float value = uniform(random);
+            std::memcpy(raw.data() + i * sizeof value, &value, sizeof value);
+        }
+        return raw;
+    }
+    for (std::uint8_t& byte : raw) byte = static_cast<std::uint8_t>(random());
+    // Scales lead the blocks of the types used here: small ordinary halves of either sign.
+    const int num_scales = type == SourceType::Q4_1 ? 2 : 1;
+    for (std::size_t i = 0; i < blocks; ++i) {
+        for (int s = 0; s < num_scales; ++s) {
+            const auto half = static_cast<std::uint16_t>(0x1c00 | (random() & 0x83ff));
+            std::memcpy(raw.data() + i * static_cast<std::size_t>(source.block_bytes) + 2 * s, &half, sizeof half);
+        }
+    }
+    return raw;
+}
+
+std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type, bool int8, int num_threads) {
+    auto model = std::make_unique<Model>();
+    model->vocab_size = kVocab;
+    model->hidden_size = kHidden;
+    model->norm_eps = 1e-5f;
+    model->tied_embeddings = true;
+    model->ropes.emplace_back(std::vector<float>(kHeadDim / 2, 0.37f), 1.0);
+    for (int i = 0; i < kLayers; ++i) {
+        Layer layer;
+        layer.attention = {.num_heads = kHeads,
+                           .num_kv_heads = 1,
+                           .head_dim = kHeadDim,
+                           .window = i == 0 ? 70 : 1 << 30,
+                           .rope = 0,
+                           .scale = 0.2f,
+                           .qk_norm = false,
+                           .qkv_bias = false};
+        layer.mlp_size = kMlp;
+        model->layers.push_back(layer);
+    }
+    Builder builder(std::move(model), std::size_t{4} << 20, num_threads);
+    unsigned seed = 1;
+    const auto matrix = [&](const char* slot, int layer, int outputs, int inputs) {
+        const std::vector<std::uint8_t> raw = random_weights(type, outputs, inputs, seed++);
+        builder.set_matrix(slot, layer, type, outputs, inputs, raw.data(), raw.size());
+    };
+    const std::vector<float> ones(kHidden, 1.0f);
+    matrix("embed", 0, kVocab, kHidden);
+    builder.set_vector("final_norm", 0, ones.data(), ones.size());
+    for (int i = 0; i < kLayers; ++i) {
+        matrix("q", i, kHeads * kHeadDim, kHidden);
+        matrix("k", i, kHeadDim, kHidden);
+        matrix("v", i, kHeadDim, kHidden);
+        matrix("o", i, kHidden, kHeads * kHeadDim);
+        matrix("gate", i, kMlp, kHidden);
+        matrix("up", i, kMlp, kHidden);
+        matrix("down", i, kHidden, kMlp);
+        builder.set_vector("attn_norm", i, ones.data(), ones.size());
+        builder.set_vector("mlp_norm", i, ones.data(), ones.size());
+    }
+    return builder.open(kernels, {.num_blocks = 32,
+                                  .block_size = kBlockSize,
+                                  .max_rows = 4,
+                                  .max_tokens = kPromptLength + 8,
+                                  .num_threads = num_threads,
+                                  .bf16_kv = true,
+                                  .int8 = int8});
+}
+
+StepRow row_of(Step& step, int start_pos, const std::vector<std::int32_t>& ids, int first_block) {
+    StepRow row;
+    row.start_pos = start_pos;
+    row.first_token = static_cast<int>(step.token_ids.size());
+    row.num_tokens = static_cast<int>(ids.size());
+    row.first_block = static_cast<int>(step.block_ids.size());
+    row.num_blocks = (kPromptLength + 8 + kBlockSize - 1) / kBlockSize;
+    row.want_logits = true;
+    step.token_ids.insert(step.token_ids.end(), ids.begin(), ids.end());
+    for (int i = 0; i < row.num_blocks; ++i) step.block_ids.push_back(first_block + i);
+    return row;
+}
+
+// Logits after every position of a fixed prompt, computed in chunks, with a neighbour in every step if asked for.
+std::vector<float> forced(Device& device, int chunk_size, bool neighbour) {
+    std::vector<float> logits;
+    std::int64_t step_id = 0;
+    for (int start = 0; start < kPromptLength; start += chunk_size) {
+        std::vector<std::int32_t> ids;
+        for (int pos = start; pos < std::min(start + chunk_size, kPromptLength); ++pos)
+            ids.push_back(pos * 37 % kVocab);
+        Step step;
+        step.id = step_id++;
+        if (neighbour) {
+            StepRow other = row_of(step, 0, {5, 6, 7}, 16);
+            other.want_logits = false;
+            other.num_sampled = 2;
+            other.want_digests = true;
+            other.rules = {.temperature = 0.8, .top_p = 0.9, .min_p = 0.01, .top_k = 40, .seed = 3, .choice = 0};
+            step.rows.push_back(other);
+        }
+        step.rows.push_back(row_of(step, start, ids, 0));
+        const std::size_t index = step.rows.size() - 1;
+        const std::int64_t id = step.id;
+        device.submit(std::move(step));
+        const StepOutput output = device.collect(id);
+        const RowOutput& row = output.rows[index];
+        if (!row.finite) fail("a logit is not finite");
+        logits.insert(logits.end(), row.logits.begin(), row.logits.end());
+    }
+    return logits;
+}
+
+void check_steps(const std::string& isa, SourceType type, bool int8) {
+    const KernelTable& kernels = choose_kernels(isa);
+    const std::vector<float> whole = forced(*open_device(kernels, type, int8, 1), kPromptLength, false);
+    const struct {
+        int num_threads, chunk_size;
+        bool neighbour;
+    } ways[] = {{1, 1, true}, {2, 7, true}, {3, kPromptLength, false}, {2, 64, false}};
+    for (const auto& way : ways) {
+        const auto device = open_device(kernels, type, int8, way.num_threads);
+        const std::vector<float> found = forced(*device, way.chunk_size, way.neighbour);
+        if (found.size() != whole.size() ||
+            std::memcmp(found.data(), whole.data(), whole.size() * sizeof(float)) != 0) {
+            fail(isa + " " + source_of(type).name + ": threads, chunks or neighbours changed logits");
+        }
+    }
+    std::printf("%s %s %s: steps agree\n", isa.c_str(), source_of(type).name, int8 ? "int8" : "float");
+}
+
+void check_linear(const std::string& isa, SourceType type) {
+    constexpr int kRows = 13;
+    constexpr int kOutputs = 70;
+    constexpr int kInputs = 64;
+    const KernelTable& kernels = choose_kernels(isa);
+    Team team(2);
+    const std::vector<std::uint8_t> raw = random_weights(type, kOutputs, kInputs, 9);
+    Matrix m = packed_shape(type, kOutputs, kInputs);
+    const Region region(m.num_bytes(), false);
+    pack(m, type, raw.data(), region.data(), team);
+    std::vector<float> x(kRows * kInputs);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100) / 50;
+    Activations input;
+    input.x = x.data();
+    input.stride = kInputs;
+    std::vector<float> out(static_cast<std::size_t>(kRows * m.padded_outputs()));
+    kernels.linear({m.data, m.strip_bytes(), m.layout, kInputs, 0, m.num_strips(), &input, 0, kRows, out.data(),
+                    m.padded_outputs(), false, false});
+    std::vector<float> weights(kInputs);
+    for (int n = 0; n < kOutputs; ++n) {
+        unpack_row(m, n, weights.data());
+        for (int r = 0; r < kRows; ++r) {
+            double expected = 0;
+            double magnitude = 0;
+            for (int k = 0; k < kInputs; ++k) {
+                const double product = static_cast<double>(weights[static_cast<std::size_t>(k)]) *
+                                       static_cast<double>(x[static_cast<std::size_t>(r * kInputs + k)]);
+                expected += product;
+                magnitude += std::fabs(product);
+            }
+            const double found = out[static_cast<std::size_t>(r * m.padded_outputs() + n)];
+            if (std::fabs(found - expected) > magnitude * 1e-5) fail(isa + " linear " + source_of(type).name);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace freehold
+
+int main() {
+    using namespace freehold;
+    for (const std::string& isa : available_isas()) {
+        for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0, SourceType::Q8_0, SourceType::F32}) {
+            check_linear(isa, type);
+            check_steps(isa, type, false);
+            if (type != SourceType::F32) check_steps(isa, type, true);
+        }
+    }
+    std::printf("all well\n");
+    return 0;
+}

@@ -1,0 +1,204 @@
+"""Whole steps: odd shapes and mixed types follow the reference; threads and blocks change no bit; faults stay apart."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from models import make_spec, make_weights
+
+from freehold.arch.load import Weights
+from freehold.arch.spec import ModelSpec, Slot
+from freehold.backends import open_backend
+from freehold.backends.base import Backend, BackendOptions, FedBy, Row, RowResult, RowSampling, Step, StepError, StepId
+from freehold.errors import ConfigError
+from freehold.files.tensors import DType
+
+SEEDED = RowSampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5, choice=0)
+SMALL = make_spec(hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=96, vocab=161, windows=(None, 70))
+MODELS: dict[str, tuple[ModelSpec, DType, dict[Slot, DType]]] = {
+    "plain": (SMALL, DType.Q4_1, {Slot.EMBED: DType.Q8_0}),
+    "nothing divides": (
+        make_spec(hidden=42, heads=5, kv_heads=1, head_dim=6, mlp=70, vocab=47, rotary_dim=4, tied=False),
+        DType.F32,
+        {Slot.GATE: DType.F16, Slot.HEAD: DType.BF16},
+    ),
+    "every kind of matrix": (
+        make_spec(hidden=256, heads=4, kv_heads=4, head_dim=64, mlp=512, vocab=100, bias=True, qk_norm=True),
+        DType.Q4_K,
+        {Slot.V: DType.Q6_K, Slot.O: DType.Q2_K, Slot.UP: DType.IQ4_XS, Slot.K: DType.Q5_0, Slot.EMBED: DType.BF16},
+    ),
+    "windows": (
+        make_spec(hidden=32, heads=3, kv_heads=1, head_dim=24, mlp=64, vocab=64, windows=(5, None, 64, 1)),
+        DType.Q8_0,
+        {Slot.O: DType.F32},  # 72 inputs
+    ),
+}
+
+
+class Runner:
+    """Numbers steps of a backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.next_step = 0
+
+    def submit(self, *rows: Row) -> StepId:
+        step_id = StepId(self.next_step)
+        self.next_step += 1
+        self.backend.submit(Step(step_id, rows))
+        return step_id
+
+    def run(self, *rows: Row) -> Sequence[RowResult]:
+        return self.backend.collect(self.submit(*rows)).rows
+
+
+@pytest.fixture
+def open_device():
+    opened = []
+
+    def open_one(spec: ModelSpec, weights: Weights, backend: str = "cpu", **options) -> Runner:
+        sizes = {"num_blocks": 64, "block_size": 16, "max_rows": 8, "max_tokens": 400}
+        opened.append(open_backend(backend, spec, weights, BackendOptions(**sizes | options)))
+        return Runner(opened[-1])
+
+    yield open_one
+    for backend in opened:
+        backend.close()
+
+
+def prompt(spec: ModelSpec, length: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, spec.vocab_size, length).tolist()
+
+
+def blocks(first: int, count: int, *, shuffled: bool = False) -> np.ndarray:
+    ids = np.arange(first, first + count, dtype=np.int32)
+    return np.random.default_rng(1).permutation(ids) if shuffled else ids
+
+
+def forced(runner: Runner, ids: list[int], table: np.ndarray, chunk_size: int) -> np.ndarray:
+    parts = []
+    for start in range(0, len(ids), chunk_size):
+        (result,) = runner.run(Row(start, ids[start : start + chunk_size], table, 0, want_logits=True))
+        assert result.finite
+        parts.append(result.logits)
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_follows_the_reference(isa, open_device, name) -> None:
+    spec, dtype, others = MODELS[name]
+    weights = make_weights(spec, dtype, others)
+    ids, table = prompt(spec, 90), blocks(0, 6)
+    expected = forced(open_device(spec, weights, "reference", kv_dtype="f32"), ids, table, 90)
+    for kv_dtype, largest, mean in (("f32", 2e-4, 2e-5), ("bf16", 0.2, 0.01)):
+        found = forced(open_device(spec, weights, isa=isa, kv_dtype=kv_dtype), ids, table, 90)
+        error = np.abs(found - expected) / np.abs(expected).max()
+        assert error.max() < largest, kv_dtype
+        assert error.mean() < mean, kv_dtype
+
+
+@pytest.mark.parametrize("activations", ["float", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_chunks_and_blocks_change_no_bit(isa, open_device, name, activations) -> None:
+    spec, dtype, others = MODELS[name]
+    weights = make_weights(spec, dtype, others)
+    ids = prompt(spec, 200)
+    expected = forced(open_device(spec, weights, isa=isa, activations=activations), ids, blocks(0, 20), 200)
+    for num_threads, chunk_size, block_size in ((1, 7, 16), (2, 200, 32), (2, 17, 16), (3, 16, 64), (2, 1, 16)):
+        runner = open_device(
+            spec, weights, isa=isa, activations=activations, num_threads=num_threads, block_size=block_size
+        )
+        length = 200 if chunk_size > 1 else 70  # one by one is slow
+        table = blocks(3, -(-length // block_size), shuffled=True)
+        found = forced(runner, ids[:length], table, chunk_size)
+        np.testing.assert_array_equal(found, expected[:length])
+
+
+def test_a_long_context_decodes_alike_with_any_number_of_threads(isa, open_device) -> None:
+    """Threads share out the pieces of a single query's context."""
+    spec, dtype, others = MODELS["plain"]
+    weights = make_weights(spec, dtype, others)
+    answers = []
+    for num_threads in (1, 2, 3):
+        runner = open_device(spec, weights, isa=isa, num_threads=num_threads, block_size=64)
+        ids, table = prompt(spec, 700), blocks(0, 12)
+        for start in (0, 350):
+            runner.run(Row(start, ids[start : start + 350], table, 0))
+        fed = runner.submit(Row(699, ids[699:], table, 1, SEEDED, want_digests=True))
+        digests = []
+        for pos in range(700, 712):
+            following = runner.submit(Row(pos, (), table, 1, SEEDED, fed_by=FedBy(fed, 0), want_digests=True))
+            (result,) = runner.backend.collect(fed).rows
+            digests.append((*result.token_ids, *result.digests))
+            fed = following
+        answers.append(digests)
+    assert answers[0] == answers[1] == answers[2]
+    assert len(set(answers[0])) > 6
+
+
+@pytest.mark.parametrize("activations", ["float", "int8"])
+def test_a_row_that_is_not_finite_fails_alone(isa, open_device, activations) -> None:
+    spec, dtype, others = MODELS["plain"]
+    weights = make_weights(spec, dtype, others | {Slot.EMBED: DType.F32})
+    embedding = weights.get(Slot.EMBED).data.view(np.float32).reshape(spec.vocab_size, spec.hidden_size)
+    embedding[7, 3] = np.inf
+    runner = open_device(spec, weights, isa=isa, activations=activations, num_threads=2)
+
+    def row(ids: list[int], first: int) -> Row:
+        return Row(0, ids, blocks(first, 2), 1, SEEDED, want_digests=True)
+
+    (alone,) = runner.run(row([1, 2, 3], 0))
+    spoilt, healthy = runner.run(row([1, 7, 3], 4), row([1, 2, 3], 8))
+    assert not spoilt.finite
+    assert not spoilt.token_ids
+    assert healthy == alone
+    (again,) = runner.run(row([1, 2, 3], 4))  # in the blocks that held the spoilt keys and values
+    assert again == alone
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (Row(0, [161], blocks(0, 1), 0), "161"),
+        (Row(0, [-1], blocks(0, 1), 0), "-1"),
+        (Row(0, [1], blocks(64, 1), 0), "64"),
+        (Row(0, [1] * 17, blocks(0, 1), 0), "position 16"),
+        (Row(-1, [1], blocks(0, 1), 0), "position 0"),
+        (Row(0, [1], blocks(0, 1), 2, SEEDED), "2 samples"),
+        (Row(0, [1] * 401, blocks(0, 26), 0), "401"),
+        (Row(0, (), blocks(0, 1), 1, SEEDED, fed_by=FedBy(StepId(99), 0)), "step 99"),
+    ],
+)
+def test_a_malformed_step_fails_alone(open_device, row: Row, what: str) -> None:
+    runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0))
+    good = Row(0, [1, 2], blocks(0, 1), 1, SEEDED)
+    before = runner.run(good)
+    with pytest.raises(StepError, match=what):
+        runner.run(row)
+    assert runner.run(good) == before
+
+
+def test_too_many_rows_fail(open_device) -> None:
+    runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0))
+    with pytest.raises(StepError, match="9 rows"):
+        runner.run(*[Row(0, [1], blocks(index, 1), 0) for index in range(9)])
+
+
+def test_closing_does_not_wait_for_masks(open_device) -> None:
+    runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0), num_threads=2)
+    runner.submit(Row(0, [1], blocks(0, 1), 1, SEEDED, deferred=True))
+    runner.backend.close()
+    runner.backend.close()
+
+
+def test_sizes_are_reported(open_device) -> None:
+    runner = open_device(SMALL, make_weights(SMALL, DType.Q4_1, {Slot.EMBED: DType.Q8_0}), activations="int8")
+    assert runner.backend.numeric_format.weights == "q4g32m+q8g32"
+    assert runner.backend.numeric_format.activations == "int8"
+    assert 0 < runner.backend.weight_bytes < 1 << 20
+    assert runner.backend.scratch_bytes > 400 * 64 * 4
+
+
+def test_unknown_instruction_sets_are_refused(open_device) -> None:
+    with pytest.raises(ConfigError, match="mmx"):
+        open_device(SMALL, make_weights(SMALL, DType.Q8_0), isa="mmx")

@@ -1,0 +1,38 @@
+"""Packing loses nothing: what comes out of the packed layout equals the file type's own dequantization."""
+
+import numpy as np
+import pytest
+from sources import input_sizes, random_tensor
+
+from freehold import _native
+from freehold.files.quants import dequantize
+from freehold.files.tensors import DType
+
+
+@pytest.mark.parametrize("num_outputs", [1, 31, 32, 33, 80])
+@pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
+def test_unpacking_equals_dequantizing(dtype: DType, num_outputs: int) -> None:
+    for num_inputs in input_sizes(dtype):
+        tensor = random_tensor(dtype, num_outputs, num_inputs)
+        found = _native.kernels.unpack(dtype.name, num_outputs, num_inputs, tensor.data, 2)
+        np.testing.assert_array_equal(found, dequantize(tensor))
+
+
+@pytest.mark.parametrize("dtype", [DType.Q4_1, DType.Q6_K, DType.F16], ids=lambda d: d.name)
+def test_threads_pack_the_same(dtype: DType) -> None:
+    tensor = random_tensor(dtype, 500, 256)
+    one, three = (_native.kernels.unpack(dtype.name, 500, 256, tensor.data, threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one, three)
+
+
+def test_quantized_types_keep_their_size() -> None:
+    """What has a native layout stays as large as in the file; the rest become 8-bit values with float32 scales."""
+    sizes = {d: _native.packed_bytes(d.name, 64, 256) / (64 * 256 // d.block_elements * d.block_bytes) for d in DType}
+    for dtype in (DType.Q4_0, DType.Q4_1, DType.Q8_0, DType.BF16, DType.F32):
+        assert sizes[dtype] == 1.0
+    assert max(sizes.values()) < 5
+
+
+def test_unknown_types_are_refused() -> None:
+    with pytest.raises(ValueError, match="Q9_9"):
+        _native.packed_bytes("Q9_9", 32, 32)
