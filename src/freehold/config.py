@@ -9,6 +9,7 @@ BackendName = Literal["cpu", "reference", "scripted"]
 IsaName = Literal["avx512", "avx2", "generic"]
 ActivationName = Literal["float", "int8"]
 KVDtypeName = Literal["bf16", "f32"]
+EnginePlace = Literal["process", "thread"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +50,15 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the HTTP server.
 
     Attributes:
+        engine: where the engine runs: in a process of its own, which is started again if it dies, or in a thread of the
+            server.
         shutdown_timeout_s: how long running requests may finish after the first SIGTERM or Ctrl-C.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     served_model_name: str = "smollm2"
+    engine: EnginePlace = "process"
     shutdown_timeout_s: float = 30.0
     max_body_bytes: int = 4 << 20
     max_num_queued_reqs: int = 1024

@@ -21,7 +21,9 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from freehold import resolve
-from freehold.engine.client import AsyncEngine, Engine
+from freehold.engine.aio import AsyncEngine
+from freehold.engine.client import Engine
+from freehold.engine.handle import EngineHandle
 from freehold.errors import ModelFileError, RequestError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
@@ -132,13 +134,13 @@ class LLM:
         self._adopt(Engine.start(config), text)
 
     @classmethod
-    def over(cls, engine: Engine, text: TextAssets) -> Self:
+    def over(cls, engine: EngineHandle, text: TextAssets) -> Self:
         """An `LLM` over an engine that runs already. Closing it shuts the engine down."""
         self = cls.__new__(cls)
         self._adopt(engine, text)
         return self
 
-    def _adopt(self, engine: Engine, text: TextAssets) -> None:
+    def _adopt(self, engine: EngineHandle, text: TextAssets) -> None:
         self.info: EngineInfo = engine.info
         self._engine = engine
         self._text = text
@@ -298,13 +300,13 @@ class LLM:
                 self._engine.abort(request_id)
 
 
-def _close(engine: Engine, text: TextAssets) -> None:
+def _close(engine: EngineHandle, text: TextAssets) -> None:
     engine.shutdown()
     if text.template:
         text.template.close()
 
 
-def _stream(engine: Engine, job: _Job) -> Iterator[Piece]:
+def _stream(engine: EngineHandle, job: _Job) -> Iterator[Piece]:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     engine.submit(job.generate, events.put)
     completion: Completion | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from freehold.config import ActivationName, BackendName, EngineConfig, IsaName, KVDtypeName, ServeConfig
+from freehold.config import ActivationName, BackendName, EngineConfig, EnginePlace, IsaName, KVDtypeName, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
 
@@ -153,6 +153,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("isa", _choice(get_args(IsaName)), "highest instruction set to use; default: the processor's"),
     Setting("backend", _choice(get_args(BackendName)), "what computes", "cpu"),
     Setting("stall_timeout", _number(1, 86400), "seconds without a finished step after which it is not ready", "60"),
+    Setting(
+        "engine",
+        _choice(get_args(EnginePlace)),
+        "where the engine runs: in a process of its own, or in a thread of the server",
+        "process",
+        serve_only=True,
+    ),
     Setting("host", _text, "address to listen on", "127.0.0.1", serve_only=True),
     Setting("port", _integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
     Setting("served_model_name", _text, "model name in the API; default: the model's name", serve_only=True),
@@ -195,6 +202,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         host=values["host"].value,
         port=values["port"].value,
         served_model_name=values["served_model_name"].value,
+        engine=values["engine"].value,
         shutdown_timeout_s=values["shutdown_timeout"].value,
         max_body_bytes=values["max_body_bytes"].value,
         max_num_queued_reqs=values["max_num_queued_reqs"].value,

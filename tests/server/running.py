@@ -13,7 +13,9 @@ import uvloop
 
 from freehold.backends.script import Item, Scripts
 from freehold.config import EngineConfig, ServeConfig
-from freehold.engine.client import AsyncEngine, Engine
+from freehold.engine.aio import AsyncEngine
+from freehold.engine.client import Engine
+from freehold.engine.handle import EngineHandle
 from freehold.files.vocabulary import TextAssets
 from freehold.serve.server import bind, build_server, drain
 from freehold.serve.service import Service
@@ -24,11 +26,17 @@ TIMEOUT_S = 60.0
 class Server:
     """A server in a thread, and what its model says."""
 
-    def __init__(self, text: TextAssets, engine_config: EngineConfig, **settings: Any) -> None:
+    def __init__(
+        self, text: TextAssets, engine_config: EngineConfig, *, handle: EngineHandle | None = None, **settings: Any
+    ) -> None:
+        """
+        Args:
+            handle: the engine to use; None starts one in a thread, which says what `says` was given.
+        """
         self._said: list[tuple[Item, ...]] = [(0,)]
         self.text = text
         self.tokenizer = text.tokenizer
-        self.engine = Engine.start(engine_config, scripts=Scripts(self._script))
+        self.engine = handle or Engine.start(engine_config, scripts=Scripts(self._script))
         config = ServeConfig(**{"port": 0, "served_model_name": "test", **settings})
         self.service = Service(AsyncEngine(self.engine), text, config)
         listener = bind(config)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,9 +55,26 @@ class Served:
                 assert time.monotonic() - started < TIMEOUT_S
                 time.sleep(0.02)
 
+    def family(self) -> list[int]:
+        """Process ids: the server's, and those of the processes that it started."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [self.process.pid, *(int(child) for path in children for child in path.read_text().split())]
+
+    def engine_pid(self) -> int:
+        """The process that runs the engine."""
+        command = b"freehold.engine.process"
+        (pid,) = (pid for pid in self.family() if command in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+        return pid
+
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time of the whole family."""
+        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self.family()]
+        return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self) -> int:
+        """Memory of the whole family; what several share counts for each."""
+        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self.family()]
+        return sum(int(line.split()[1]) * 1024 for s in statuses for line in s.splitlines() if line.startswith("VmRSS"))
 
     def chat(self, **fields: Any) -> Any:
         extra = {"return_token_ids": True, **fields.pop("extra_body", {})}
@@ -86,8 +104,7 @@ def ids(answer: Any) -> list[list[int]]:
 
 
 def test_launch_and_idle(served: Served, record_property: Any) -> None:
-    status = Path(f"/proc/{served.process.pid}/status").read_text()
-    resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
+    resident = served.resident_bytes()
     record_property("first_token_s", served.first_token_s)
     record_property("first_token_cpu_s", served.first_token_cpu_s)
     record_property("idle_bytes", resident)
@@ -153,18 +170,64 @@ def test_one_listener_and_no_other_connection(served: Served) -> None:
     assert {entry.laddr.port for entry in sockets} == {served.port}
 
 
+def test_a_killed_engine_comes_back_with_the_same_tokens(served: Served) -> None:
+    before, pid = ids(served.chat(temperature=1.0, seed=3, max_tokens=24)), served.engine_pid()
+    fingerprint = served.client.models.retrieve(served.model).system_fingerprint  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(4) as pool:
+        begun = threading.Barrier(5)
+        streams = [pool.submit(read_to_its_end, served, begun) for _ in range(4)]
+        begun.wait(TIMEOUT_S)
+        killed_s = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        for stream in streams:
+            data = stream.result()
+            assert json.loads(data[-2])["error"]["code"] == "engine_died"
+            assert data[-1] == "[DONE]"
+    assert httpx.get(f"{served.url}/livez", timeout=TIMEOUT_S).status_code == 200
+    while (ready := httpx.get(f"{served.url}/readyz", timeout=TIMEOUT_S)).status_code == 503:
+        assert ready.headers["retry-after"] == "1"
+        assert time.monotonic() - killed_s < TIMEOUT_S
+        time.sleep(0.05)
+    assert ids(served.chat(temperature=1.0, seed=3, max_tokens=24)) == before
+    assert served.client.models.retrieve(served.model).system_fingerprint == fingerprint  # type: ignore[attr-defined]
+    assert served.engine_pid() != pid
+
+
+def read_to_its_end(served: Served, begun: threading.Barrier) -> list[str]:
+    """The data of a stream that is longer than the engine lives."""
+    body = {"messages": PROMPT, "stream": True, "max_tokens": 1500, "ignore_eos": True}
+    data: list[str] = []
+    with httpx.stream("POST", f"{served.url}/v1/chat/completions", json=body, timeout=TIMEOUT_S) as response:
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                data.append(line.removeprefix("data: "))
+                if len(data) == 3:
+                    begun.wait(TIMEOUT_S)
+    return data
+
+
+def test_a_killed_server_leaves_nothing_behind(smollm2_path: Path) -> None:
+    served = Served(smollm2_path)
+    engine = served.engine_pid()
+    served.process.kill()
+    served.process.communicate(timeout=TIMEOUT_S)  # the engine has its end of stderr too
+    state = Path(f"/proc/{engine}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 def test_prompts_stay_out_of_the_log(smollm2_path: Path) -> None:
     served = Served(smollm2_path, "--log-level", "debug")
     canary = "xyzzyplugh"
     served.chat(messages=[{"role": "user", "content": canary}], max_tokens=2)
     for path, body in (("/v1/chat/completions", {canary: 1}), (f"/{canary}%0d%0aforged", {})):
         httpx.post(served.url + path, json=body, headers={"x-request-id": f"{canary}\t1"}, timeout=TIMEOUT_S)
-    children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+    family = served.family()
+    assert len(family) > 2, "the engine and the templates have processes of their own"
     log = served.stop(signal.SIGTERM)
     assert "prompt=" in log
     assert [line for line in log.splitlines() if canary in line and f"/{canary}" not in line] == []
     assert not any(line.startswith("forged") for line in log.splitlines())
-    assert not any(Path(f"/proc/{child}").exists() for child in children), "no orphans"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in family), "no orphans"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,8 +7,9 @@ import typer
 
 from freehold import __version__
 from freehold.cli import doctor, serve, store, synth, talk
-from freehold.errors import FreeholdError
+from freehold.errors import EngineError, FreeholdError
 
+EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -51,6 +52,6 @@ def main() -> None:
         app()
     except FreeholdError as error:
         print(f"freehold: {error}", file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR)
+        sys.exit(EXIT_FAILED if isinstance(error, EngineError) else EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

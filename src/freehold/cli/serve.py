@@ -2,13 +2,17 @@
 
 import logging
 import sys
-from typing import Annotated, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from freehold import resolve
 from freehold.cli.options import ConfigOption, ModelArgument, with_settings
 from freehold.cli.pulling import with_default_model
+
+if TYPE_CHECKING:
+    from freehold.engine.remote import ProcessEngine
 
 ShowConfig = Annotated[
     bool, typer.Option("--show-config", help="Print every setting and where it came from, and stop.")
@@ -20,10 +24,24 @@ def serve(
     model: ModelArgument = None, config: ConfigOption = None, show_config: ShowConfig = False, *, flags: dict[str, Any]
 ) -> None:
     """Serve a model behind an OpenAI-compatible HTTP API. Without MODEL: SmolLM2-135M-Instruct, fetched if missing."""
-    resolved = with_default_model(resolve.serve_config, {**flags, **({"model": model} if model else {})}, config)
-    if show_config:
-        print(resolve.table(resolved.values))
-        return
+    flags = {**flags, **({"model": model} if model else {})}
+    with ExitStack() as running:
+        engine = None
+        if not show_config and resolve.lookup("engine", flags, config).value == "process":
+            from freehold.engine.remote import ProcessEngine
+
+            # Python starts there while the settings are worked out here.
+            engine = running.enter_context(ProcessEngine())
+        resolved = with_default_model(resolve.serve_config, flags, config)
+        if show_config:
+            print(resolve.table(resolved.values))
+        else:
+            _serve(resolved, engine)
+
+
+def _serve(resolved: resolve.Resolved, engine: "ProcessEngine | None") -> None:
+    if engine is not None:
+        engine.begin(resolved.engine, resolved.serve.log_level)
     logging.basicConfig(
         stream=sys.stderr, level=resolved.serve.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -31,4 +49,4 @@ def serve(
         logging.getLogger(chatty).setLevel(logging.WARNING)
     from freehold.serve.server import serve as run_server
 
-    run_server(resolved.engine, resolved.serve)
+    run_server(resolved.engine, resolved.serve, engine)

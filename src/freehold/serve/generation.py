@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from freehold.engine.client import AsyncEngine
+from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError
 from freehold.protocol import Generate, RequestId, Tokens
 from freehold.serve.reply import Record

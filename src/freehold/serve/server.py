@@ -6,6 +6,8 @@ On SIGTERM or Ctrl-C, and always with exit code 0:
 - The first one while serving: ``/readyz`` says 503, new requests are refused with 503, what runs may finish until the
   deadline.
 - At the deadline, or with a second one: what still runs ends with an error event.
+
+An engine that dies is started again. One that can't be ends the server, with an error.
 """
 
 import asyncio
@@ -24,8 +26,10 @@ import uvloop
 
 from freehold import __version__
 from freehold.config import EngineConfig, ServeConfig
-from freehold.engine.client import AsyncEngine, Engine
-from freehold.errors import ResourceError
+from freehold.engine.aio import AsyncEngine
+from freehold.engine.handle import EngineHandle
+from freehold.engine.remote import ProcessEngine
+from freehold.errors import EngineError, ResourceError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
 from freehold.resolve import format_size
@@ -40,6 +44,7 @@ LAST_WORDS_S = 5
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.02
+_WATCH_S = 0.25
 
 _log = logging.getLogger(__name__)
 
@@ -77,16 +82,20 @@ def bind(config: ServeConfig) -> socket.socket:
     return listener
 
 
-def serve(engine_config: EngineConfig, config: ServeConfig) -> None:
+def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngine | None = None) -> None:
     """Serve one model until a signal ends it.
+
+    Args:
+        engine: loads this configuration already, in its process; None loads it in a thread of this one.
 
     Raises:
         UserError: the port is taken, or the model can't be read, run, or doesn't fit.
+        EngineError: the engine has failed for good.
     """
     listener = bind(config)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(engine_config, config, listener))
+            runner.run(_serve(engine_config, config, listener, engine))
     finally:
         listener.close()
 
@@ -111,32 +120,48 @@ def build_server(service: Service) -> uvicorn.Server:
     )
 
 
-async def _serve(engine_config: EngineConfig, config: ServeConfig, listener: socket.socket) -> None:
+async def _serve(
+    engine_config: EngineConfig, config: ServeConfig, listener: socket.socket, process: ProcessEngine | None
+) -> None:
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals.put_nowait, number)
-    engine, text = await _load_or_leave(engine_config, signals)
+    engine, text = await _load_or_leave(engine_config, signals, process)
     service = Service(AsyncEngine(engine), text, config)
     server = build_server(service)
     drained = loop.create_task(drain(service, signals, server))
+    watching = loop.create_task(_watch(engine, server))
     _log.info("%s", _announcement(service, listener))
     try:
         await server.serve(sockets=[listener])
+        if engine.fault:
+            raise EngineError(engine.fault, code="engine_failed")
         await drained
     finally:
+        for task in (watching, drained):
+            task.cancel()
         if text.template is not None:
             text.template.close()
 
 
-async def _load_or_leave(config: EngineConfig, signals: "asyncio.Queue[signal.Signals]") -> tuple[Engine, TextAssets]:
+async def _watch(engine: EngineHandle, server: uvicorn.Server) -> None:
+    """Stop the server once the engine has failed for good: whoever started it may start it anew."""
+    while not engine.fault:
+        await asyncio.sleep(_WATCH_S)
+    server.should_exit = True
+
+
+async def _load_or_leave(
+    config: EngineConfig, signals: "asyncio.Queue[signal.Signals]", process: ProcessEngine | None
+) -> tuple[EngineHandle, TextAssets]:
     """Load engine and vocabulary in a thread; on a signal, end the process."""
     loop = asyncio.get_running_loop()
-    loading: asyncio.Future[tuple[Engine, TextAssets]] = loop.create_future()
+    loading: asyncio.Future[tuple[EngineHandle, TextAssets]] = loop.create_future()
 
     def load() -> None:
         try:
-            loop.call_soon_threadsafe(loading.set_result, _load(config))
+            loop.call_soon_threadsafe(loading.set_result, _load(config, process))
         except Exception as error:
             loop.call_soon_threadsafe(loading.set_exception, error)
 
@@ -153,12 +178,18 @@ async def _load_or_leave(config: EngineConfig, signals: "asyncio.Queue[signal.Si
     return loading.result()
 
 
-def _load(config: EngineConfig) -> tuple[Engine, TextAssets]:
+def _load(config: EngineConfig, process: ProcessEngine | None) -> tuple[EngineHandle, TextAssets]:
     with open_model(config.model_path, cache_dir=config.cache_dir) as files:
         text = load_text(files)
     if text.template is not None:
         text.template.start()
     try:
+        if process is not None:
+            process.wait()
+            return process, text
+        # Brings the backends along, which are of no use here if the engine has a process of its own.
+        from freehold.engine.client import Engine
+
         return Engine.start(config), text
     except BaseException:
         if text.template is not None:

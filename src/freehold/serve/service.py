@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from freehold.config import ServeConfig
-from freehold.engine.client import AsyncEngine
+from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError
 from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo

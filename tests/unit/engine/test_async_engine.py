@@ -7,7 +7,8 @@ import pytest
 from engine_fixtures import generate, scripted_config, wait_until
 
 from freehold.backends.script import Pause, Scripts
-from freehold.engine.client import AsyncEngine, Engine, _Bridge
+from freehold.engine.aio import AsyncEngine, _Bridge
+from freehold.engine.client import Engine
 from freehold.errors import EngineError, RequestError
 from freehold.protocol import Event, Finish, RequestId, Tokens
 

@@ -44,6 +44,7 @@ def test_defaults(model: Path) -> None:
     assert resolved.engine.memory_limit_bytes is not None
     assert resolved.engine.memory_limit_bytes < 0.9 * 16 * GIB
     assert resolved.serve.host == "127.0.0.1"
+    assert resolved.serve.engine == "process"
     assert resolved.serve.served_model_name == "tiny"
     assert resolved.values["threads"].source == "processor affinity"
     assert resolved.values["port"].source == "default"
@@ -72,6 +73,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "activations": "int8",
         "isa": "generic",
         "backend": "reference",
+        "engine": "thread",
         "host": "0.0.0.0",
         "served_model_name": "mine",
         "max_body_bytes": "1M",

@@ -1,0 +1,63 @@
+"""Engines for coroutines."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from weakref import WeakKeyDictionary, ref
+
+from freehold.engine.handle import EngineHandle
+from freehold.protocol import Event, Finish, Generate
+
+
+class AsyncEngine:
+    """An engine for coroutines."""
+
+    def __init__(self, engine: EngineHandle) -> None:
+        self.engine = engine
+        self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
+
+    async def generate(self, generate: Generate) -> AsyncGenerator[Event, None]:
+        """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
+
+        Raises:
+            RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
+        """
+        loop = asyncio.get_running_loop()
+        bridge = self._bridges.setdefault(loop, _Bridge(loop))
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        self.engine.submit(generate, lambda event: bridge.pass_on(events, event))
+        is_finished = False
+        try:
+            while not is_finished:
+                event = await events.get()
+                is_finished = isinstance(event, Finish)
+                yield event
+        finally:
+            if not is_finished:
+                self.engine.abort(generate.request_id)
+
+
+class _Bridge:
+    """Carries events from the engine's thread into an event loop, waking it once for all that a step brings."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)
+        self._arrived: deque[tuple[asyncio.Queue[Event], Event]] = deque()
+        self._is_woken = False
+
+    def pass_on(self, events: "asyncio.Queue[Event]", event: Event) -> None:
+        """Called in the core's thread. Raises RuntimeError if the loop is gone."""
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            raise RuntimeError("the event loop that waits for this request is closed")
+        self._arrived.append((events, event))
+        if not self._is_woken:
+            self._is_woken = True
+            loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        """Called in the loop's thread."""
+        self._is_woken = False  # first, so that what comes from now on wakes it again
+        while self._arrived:
+            events, event = self._arrived.popleft()
+            events.put_nowait(event)

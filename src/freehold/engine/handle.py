@@ -1,0 +1,181 @@
+"""What every engine is to those who use it, wherever its core runs: admission, receivers, the ledger."""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from freehold.engine.ledger import Ledger
+from freehold.errors import EngineError, RequestError
+from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId
+from freehold.sched.admission import Limits, check
+
+OnEvent = Callable[[Event], None]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the engine can generate now, and if not, why."""
+
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Live:
+    """An accepted request that has not ended."""
+
+    num_prompt: int
+    on_event: OnEvent
+    num_output: int = 0
+
+
+class EngineHandle(ABC):
+    """One model, served by one core. All methods may be called from any thread.
+
+    Attributes:
+        info: what the engine decided at start-up.
+    """
+
+    info: EngineInfo
+    _limits: Limits
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: dict[RequestId, _Live] = {}
+        self._ledger = Ledger()
+
+    @property
+    @abstractmethod
+    def fault(self) -> str:
+        """Why the engine has ended for good, in words; empty unless it failed beyond repair."""
+
+    @abstractmethod
+    def health(self) -> Health:
+        """Whether requests can be answered now. Never waits."""
+
+    @abstractmethod
+    def shutdown(self, deadline_s: float = 0.0) -> None:
+        """Refuse new requests, let accepted ones finish for `deadline_s` seconds, cancel the rest, stop.
+
+        Returns when every request has had its `Finish`. A second call, with a shorter deadline, overrules the first,
+        and so does Ctrl-C: it cancels at once, and is raised again when the core has ended.
+        """
+
+    @abstractmethod
+    def _refusal(self) -> EngineError | None:
+        """Why nothing can be accepted now. Called with the lock held."""
+
+    @abstractmethod
+    def _send(self, message: Generate | Abort) -> None:
+        """Pass a message on to the core. Called with the lock held; never blocks."""
+
+    def check(self, generate: Generate) -> None:
+        """Refuse what can never be served, without submitting it.
+
+        Raises:
+            RequestError: as from `submit`.
+        """
+        check(generate, self._limits)
+
+    def submit(self, generate: Generate, on_event: OnEvent) -> None:
+        """Accept a request, or refuse it at once.
+
+        Args:
+            on_event: gets the request's `Tokens` and, last and exactly once, its `Finish`. Called in a thread of the
+                engine's: it must return quickly. If it raises, the request is aborted.
+
+        Raises:
+            RequestError: the request can never be served; nothing will be called.
+            EngineError: the engine takes no requests now: it is shutting down (``engine_stopping``), has ended
+                (``engine_stopped``), is starting again after a crash (``engine_restarting``), or takes no more for the
+                moment (``engine_busy``).
+        """
+        with self._lock:
+            self._ledger.received += 1
+            try:
+                self._admit(generate)
+            except Exception:
+                self._ledger.refused += 1
+                raise
+            self._ledger.accepted += 1
+            self._live[generate.request_id] = _Live(len(generate.prompt_ids), on_event)
+            self._send(generate)
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored."""
+        with self._lock:
+            if request_id in self._live:
+                self._send(Abort(request_id))
+
+    def ledger(self) -> Ledger:
+        """A copy of the counts, after checking that they balance.
+
+        Raises:
+            InvariantError: they don't.
+        """
+        with self._lock:
+            self._ledger.check(len(self._live))
+            return replace(self._ledger)
+
+    @property
+    def num_live(self) -> int:
+        """Accepted requests that have not ended."""
+        return len(self._live)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def _admit(self, generate: Generate) -> None:
+        if refusal := self._refusal():
+            raise refusal
+        if generate.request_id in self._live:
+            raise RequestError(f"a request with id {generate.request_id!r} is running", code="duplicate_request_id")
+        self.check(generate)
+
+    def _end_rest(self, reason: FinishReason, code: str | None, message: str | None) -> None:
+        """End what the core can no longer end. `_refusal` must have a reason by now, or more may come in meanwhile."""
+        with self._lock:
+            rest = [
+                Finish(
+                    request_id=request_id,
+                    reason=reason,
+                    num_prompt_tokens=live.num_prompt,
+                    num_output_tokens=live.num_output,
+                    code=code,
+                    message=message,
+                )
+                for request_id, live in self._live.items()
+            ]
+        self._publish(rest)
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        """Pass events on. The first `Finish` of a request is its last event, whoever sends it."""
+        calls: list[tuple[OnEvent, Event]] = []
+        with self._lock:
+            for event in events:
+                live = self._live.get(event.request_id)
+                if live is None:
+                    continue
+                if isinstance(event, Finish):
+                    del self._live[event.request_id]
+                    self._ledger.count_end(event.reason)
+                else:
+                    live.num_output += len(event.token_ids)
+                calls.append((live.on_event, event))
+        for on_event, event in calls:
+            try:
+                on_event(event)
+            except Exception:
+                _log.exception("the receiver of request %s failed; the request is aborted", event.request_id)
+                self.abort(event.request_id)

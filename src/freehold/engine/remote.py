@@ -1,0 +1,399 @@
+"""An engine whose core runs in a process of its own: started, fed, watched, started again, and ended from here.
+
+One thread does all of it (`ProcessEngine._supervise`). When the process dies, every request that it had ends with the
+code ``engine_died``, and the next process starts at once; requests that come meanwhile are refused with
+``engine_restarting``. See docs/decisions/two-processes.md.
+"""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from freehold import errors
+from freehold.config import EngineConfig
+from freehold.engine.handle import EngineHandle, Health
+from freehold.engine.ipc import Beat, Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start
+from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
+from freehold.protocol import Abort, Drain, Generate
+
+TICK_S = 0.25
+SILENT_S = 3.0
+"""So long without a word from the process, and the engine isn't healthy."""
+DEAD_S = 10.0
+"""So long, and the process is ended and started again."""
+GRACE_S = 5.0
+"""So long past a shutdown's deadline may the process take to end by itself."""
+LINGER_S = 1.0
+"""So long may a process take to end whose connection is closed."""
+MAX_DEATHS = 5
+DEATH_WINDOW_S = 120.0
+"""So many deaths in this time, and the engine gives up."""
+MAX_PENDING_BYTES = 16 << 20
+"""Requests are refused while so much waits for the process to take it."""
+
+_log = logging.getLogger(__name__)
+
+
+class ProcessEngine(EngineHandle):
+    """An engine in a process of its own.
+
+    It is made in three steps, so that the process can start while its configuration is still being worked out: the
+    constructor starts it, `begin` tells it what to load, `wait` returns when it has loaded.
+
+    Args:
+        program: the command that runs the process; gets the descriptor as its last argument.
+    """
+
+    def __init__(self, *, program: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self._program = tuple(program or _default_program())
+        self._start: Start | None = None
+        self._child: _Child | None = None  # the one that requests go to; None while none is ready
+        self._cause = ""  # why there is none, or why the last one ended
+        self._fault = ""
+        self._refused_start: FreeholdError | None = None
+        self._deaths: deque[float] = deque()
+        self._beat = Beat(0.0, False)
+        self._silent_s = 0.0
+        self._is_closing = False
+        self._is_abandoned = False  # told to shut down, and didn't
+        self._wake = threading.Event()  # begin, or shutdown: no reason to sleep on
+        self._loaded = threading.Event()  # or failed to
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name="engine-supervisor", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def start(cls, config: EngineConfig, *, log_level: str = "warning", program: Sequence[str] | None = None) -> Self:
+        """Start a process and load the model; returns when requests can be answered.
+
+        Raises:
+            UserError: as from `wait`.
+        """
+        self = cls(program=program)
+        self.begin(config, log_level)
+        self.wait()
+        return self
+
+    def begin(self, config: EngineConfig, log_level: str) -> None:
+        """Let the process load, without waiting for it. To be called once."""
+        self._start = Start(config, log_level)
+        self._wake.set()
+
+    def wait(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            UserError: the model can't be found, read or run, or doesn't fit; as if it had been loaded here.
+            EngineError: the engine has a fault, or was shut down meanwhile.
+        """
+        self._loaded.wait()
+        if self._refused_start is not None:
+            self._closed.wait()
+            raise self._refused_start
+
+    @property
+    def fault(self) -> str:
+        return self._fault
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that requests go to, if one is ready."""
+        child = self._child
+        return child.process.pid if child else None
+
+    def health(self) -> Health:
+        with self._lock:
+            refusal = self._refusal()
+        if refusal:
+            return Health(False, str(refusal))
+        if self._silent_s >= SILENT_S:
+            return Health(False, f"the engine's process has said nothing for {self._silent_s:.0f} s")
+        if self._beat.is_starved or self._beat.still_s > self._stall_timeout_s:
+            return Health(False, f"the engine is busy but has finished no step for {self._beat.still_s:.0f} s")
+        return Health(True)
+
+    def shutdown(self, deadline_s: float = 0.0) -> None:
+        with self._lock:
+            self._is_closing = True
+            if self._child is not None:
+                self._child.channel.send(Drain(deadline_s))
+        self._wake.set()
+        try:
+            is_closed = self._closed.wait(deadline_s + GRACE_S)
+        except KeyboardInterrupt:
+            self.shutdown(0.0)
+            raise
+        if not is_closed:
+            self._is_abandoned = True
+            self._closed.wait()
+
+    def _refusal(self) -> EngineError | None:
+        if self._fault or self._closed.is_set():
+            return EngineError(self._fault or "the engine has stopped", code="engine_stopped")
+        if self._is_closing:
+            return EngineError("the engine is shutting down and takes no new requests", code="engine_stopping")
+        if self._child is None:
+            return EngineError(self._unready(), code="engine_restarting")
+        if self._child.channel.pending_bytes > MAX_PENDING_BYTES:
+            return EngineError("the engine takes no more requests for the moment", code="engine_busy")
+        return None
+
+    def _send(self, message: Generate | Abort) -> None:
+        if self._child is not None:
+            self._child.channel.send(message)
+
+    def _unready(self) -> str:
+        return f"{self._cause}; it is being started again" if self._cause else "the model is being loaded"
+
+    @property
+    def _stall_timeout_s(self) -> float:
+        assert self._start is not None
+        return self._start.config.stall_timeout_s
+
+    # ------------------------------------------------------------------ the supervisor's thread
+
+    def _supervise(self) -> None:
+        """From the first process to the end of the last."""
+        try:
+            while not self._is_closing and not self._fault:
+                self._live_and_die()
+                if self._refused_start is not None:
+                    break
+                self._back_off()
+        except Exception as error:
+            _log.exception("the engine's supervisor failed")
+            self._fault = f"the engine's supervisor failed: {type(error).__name__}: {error}"
+        finally:
+            self._is_closing = True
+            self._end_rest("failed", "engine_stopped", self._fault or "the engine has stopped")
+            self._loaded_or(
+                EngineError(self._fault or "the engine was shut down while it loaded", code="engine_stopped")
+            )
+            self._closed.set()
+
+    def _live_and_die(self) -> None:
+        """One process, from its start to its end."""
+        try:
+            child = _Child(self._program)
+        except OSError as error:
+            self._died(f"the engine's process can't be started: {error.strerror}")
+            return
+        cause, ended = "", None
+        try:
+            ended = self._serve(child)
+        except EOFError:
+            pass  # how it ended tells why
+        except FrameError as error:
+            cause = f"the engine's process sent what can't be read: {error}"
+        except _UnresponsiveError as error:
+            cause = str(error)
+        with self._lock:
+            self._child = None
+        if cause:
+            child.process.kill()
+        end = child.end()
+        cause = cause or f"the engine's process {end}"
+        if isinstance(ended, NotLoaded):
+            self._not_loaded(ended)
+        elif isinstance(ended, Ended) and ended.fault:
+            self._died(ended.fault, code="engine_failed")
+        elif self._is_closing:
+            self._end_closed(ended, cause)
+        else:
+            self._died(cause)
+
+    def _wait_for_begin(self) -> Start:
+        """Wait until it is known what to load.
+
+        Raises:
+            _UnresponsiveError: nothing will be.
+        """
+        while self._start is None and not self._is_closing:
+            self._wake.wait()
+            self._wake.clear()
+        if self._start is None:
+            raise _UnresponsiveError("the engine was shut down before it loaded")
+        return self._start
+
+    def _serve(self, child: "_Child") -> NotLoaded | Ended:
+        """Take what the process sends, up to its last message.
+
+        Silence is counted in this thread's own ticks: if the whole machine was suspended, nobody is to blame.
+
+        Raises:
+            EOFError, FrameError, _UnresponsiveError: it ended, or must be ended, without one.
+        """
+        child.channel.send(self._wait_for_begin())
+        self._silent_s, self._beat = 0.0, Beat(0.0, False)
+        while True:
+            waiting_s = time.monotonic()
+            messages = child.channel.receive(TICK_S)
+            waited_s = min(time.monotonic() - waiting_s, 2 * TICK_S)
+            self._silent_s = 0.0 if messages else self._silent_s + waited_s
+            for message in messages:
+                match message:
+                    case Events(events):
+                        self._publish(events)
+                    case Beat():
+                        self._beat = message
+                    case Ready():
+                        self._ready(child, message)
+                    case NotLoaded() | Ended():
+                        return message
+            self._check_alive()
+
+    def _check_alive(self) -> None:
+        """
+        Raises:
+            _UnresponsiveError: the process must be ended.
+        """
+        is_loading = self._child is None
+        if self._silent_s >= (max(DEAD_S, self._stall_timeout_s) if is_loading else DEAD_S):
+            raise _UnresponsiveError(f"the engine's process said nothing for {self._silent_s:.0f} s and was ended")
+        if self._beat.still_s > self._stall_timeout_s:
+            raise _UnresponsiveError(f"the engine finished no step for {self._beat.still_s:.0f} s and was ended")
+        if self._is_closing and is_loading:
+            raise _UnresponsiveError("the engine was shut down while it loaded")
+        if self._is_abandoned:
+            raise _UnresponsiveError("the engine hangs and was ended at shutdown")
+
+    def _ready(self, child: "_Child", ready: Ready) -> None:
+        """Let requests in.
+
+        Raises:
+            FrameError: it isn't the same engine as before.
+        """
+        with self._lock:
+            if not self._loaded.is_set():
+                self.info, self._limits = ready.info, ready.limits
+            elif ready.info.fingerprint != self.info.fingerprint:
+                self._fault = (
+                    f"the model's files changed while it was served: the fingerprint was {self.info.fingerprint} and "
+                    f"is {ready.info.fingerprint}; start the server again"
+                )
+                raise FrameError(self._fault)
+            else:
+                _log.warning("the engine runs again, %.1f s after it ended", time.monotonic() - self._deaths[-1])
+            self._child = child
+        self._loaded.set()
+
+    def _loaded_or(self, error: FreeholdError) -> None:
+        """Whoever waits for the first load gets an error, unless it has succeeded or has one already."""
+        if not self._loaded.is_set():
+            self._refused_start = self._refused_start or error
+            self._loaded.set()
+
+    def _not_loaded(self, refused: NotLoaded) -> None:
+        kinds = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
+        kind = kinds.get(refused.kind)
+        if self._loaded.is_set():
+            self._died(f"the engine can't be loaded again: {refused.message}")
+        elif kind is not None and issubclass(kind, UserError):
+            self._refused_start = kind(refused.message)
+        else:
+            message = f"the engine failed while it loaded the model: {refused.message}"
+            self._refused_start = EngineError(message, code="engine_failed")
+
+    def _end_closed(self, ended: Ended | None, cause: str) -> None:
+        """What is left at the end of a shutdown."""
+        if ended is not None:
+            self._end_rest("cancelled", None, None)
+            return
+        if self.num_live:
+            _log.error("%s; %d requests end with an error", cause, self.num_live)
+        if self._is_abandoned:
+            self._end_rest("failed", "engine_stalled", "the engine hangs and was abandoned at shutdown")
+        else:
+            self._end_rest("failed", "engine_died", "the engine ended while it worked on this request")
+
+    def _died(self, cause: str, *, code: str = "engine_died") -> None:
+        """The process ended without being asked to: end its requests, and decide whether to go on."""
+        now_s = time.monotonic()
+        self._deaths.append(now_s)
+        while now_s - self._deaths[0] > DEATH_WINDOW_S:
+            self._deaths.popleft()
+        with self._lock:
+            self._cause = cause
+            if len(self._deaths) >= MAX_DEATHS and not self._fault:
+                self._fault = (
+                    f"the engine ended {len(self._deaths)} times within {now_s - self._deaths[0]:.0f} s, and isn't "
+                    f"started again; the last time: {cause}"
+                )
+        if not self._loaded.is_set():
+            self._refused_start = ResourceError(
+                f"{cause} while it loaded the model; if the system ended it, memory ran out: lower "
+                "--kv-cache-memory-bytes, or use a smaller model"
+            )
+            return
+        _log.error("%s; %d requests end with an error", self._fault or cause, self.num_live)
+        self._end_rest("failed", code, "the engine ended while it worked on this request; try again")
+
+    def _back_off(self) -> None:
+        """The first restart comes at once, later ones wait, longer each time."""
+        if len(self._deaths) > 1 and not self._fault:
+            end_s = time.monotonic() + 0.25 * 2 ** len(self._deaths)
+            while not self._is_closing and (rest_s := end_s - time.monotonic()) > 0:
+                self._wake.wait(rest_s)
+                self._wake.clear()
+
+
+class _UnresponsiveError(Exception):
+    """The process lives and is of no use."""
+
+
+@dataclass(init=False, slots=True)
+class _Child:
+    """A process and the way to it."""
+
+    process: "subprocess.Popen[bytes]"
+    channel: Channel[FromEngine]
+
+    def __init__(self, program: Sequence[str]) -> None:
+        """
+        Raises:
+            OSError: no process, or no descriptor, is to be had.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                # A session of its own: the terminal's Ctrl-C is for the server, which ends this one in its own time.
+                self.process = subprocess.Popen(
+                    [*program, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self.channel = Channel(ours, FromEngine)
+
+    def end(self) -> str:
+        """Close the connection, see the process end, and say how it did. May be called again."""
+        self.channel.close()
+        try:
+            code = self.process.wait(LINGER_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        if code >= 0:
+            return f"ended by itself, with exit code {code}"
+        return f"was ended by {signal.Signals(-code).name}"
+
+
+def _default_program() -> Sequence[str]:
+    """This interpreter, and this Freehold. Python would look for modules in the working directory first; it shall only
+    do so if it does here."""
+    safe = [] if os.getcwd() in sys.path or "" in sys.path else ["-P"]
+    return [sys.executable, *safe, "-m", "freehold.engine.process"]
