@@ -72,17 +72,16 @@ struct OwnedActivations {
     OwnedActivations(PaddedRows& rows) {
         const std::size_t size = rows.data.size();
         q.resize(size);
-        scale.resize(size / 32);
-        sums.resize(size / 32);
-        sums_x.resize(size / 32);
-        sums16.resize(size / 16);
-        sums16_x.resize(size / 16);
-        view = {rows.data.data(), q.data(),      scale.data(),    sums.data(),
-                sums_x.data(),    sums16.data(), sums16_x.data(), rows.stride};
+        scale.resize(size / 16);
+        sums.resize(size / 16);
+        scaled_sums.resize(size / 16);
+        scaled_sums32.resize(size / 32);
+        view = {rows.data.data(),     q.data(),   scale.data(), sums.data(), scaled_sums.data(),
+                scaled_sums32.data(), rows.stride};
     }
     std::vector<std::int8_t> q;
-    std::vector<float> scale, sums_x, sums16_x;
-    std::vector<std::int32_t> sums, sums16;
+    std::vector<float> scale, scaled_sums, scaled_sums32;
+    std::vector<std::int32_t> sums;
     Activations view;
 };
 

@@ -23,11 +23,10 @@ inline constexpr int kTilePositions = kPanel;  // positions of a key tile
 struct Activations {
     float* x = nullptr;              // (rows, stride)
     std::int8_t* q = nullptr;        // (rows, stride): x / scale, rounded
-    float* scale = nullptr;          // (rows, stride / 32)
-    std::int32_t* sums = nullptr;    // (rows, stride / 32): sums of q over 32 inputs
-    float* sums_x = nullptr;         // (rows, stride / 32): scale * sum
-    std::int32_t* sums16 = nullptr;  // (rows, stride / 16): sums of q over 16 inputs
-    float* sums16_x = nullptr;       // (rows, stride / 16): scale * sum
+    float* scale = nullptr;          // (rows, stride / 16)
+    std::int32_t* sums = nullptr;    // (rows, stride / 16): sums of q over 16 inputs
+    float* scaled_sums = nullptr;    // (rows, stride / 16): scale * sum
+    float* scaled_sums32 = nullptr;  // (rows, stride / 32): the same over 32 inputs
     int stride = 0;                  // padded inputs
 };
 

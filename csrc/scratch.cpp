@@ -71,9 +71,8 @@ Scratch::Scratch(const Model& model, int max_tokens, int num_threads, bool int8)
             quantized_.q = carver.take<std::int8_t>(inputs);
             quantized_.scale = carver.take<float>(inputs / kActivationGroup);
             quantized_.sums = carver.take<std::int32_t>(inputs / kActivationGroup);
-            quantized_.sums_x = carver.take<float>(inputs / kActivationGroup);
-            quantized_.sums16 = carver.take<std::int32_t>(inputs / kActivationGroup * 2);
-            quantized_.sums16_x = carver.take<float>(inputs / kActivationGroup * 2);
+            quantized_.scaled_sums = carver.take<float>(inputs / kActivationGroup);
+            quantized_.scaled_sums32 = carver.take<float>(inputs / kActivationGroup / 2);
         }
     };
     Carver counter(nullptr);

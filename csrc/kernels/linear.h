@@ -3,8 +3,8 @@
 //
 // float activations: weights are dequantized in registers, then one multiply-add per input; inputs in the order in
 //     which the layout stores them.
-// int8 activations: integer dot products, exact inside a group; then per group, ascending, one multiply-add of the
-//     minimum (if any) and one of the scale.
+// int8 activations: per group, ascending, one multiply-add of the minimum (if any); then for each 16 inputs of it an
+//     exact integer dot product and one multiply-add of the scales.
 #pragma once
 
 #include "kernels.h"
@@ -155,24 +155,23 @@ void plain_tile(const LinearCall& call, const TileWeights& w, int row, float* ou
     sums.store(call, out);
 }
 
-// Activations of the group that the tile is at.
-struct Int8Cursor {
+// One row's quantized activations, and how far the next row's are.
+struct Int8Rows {
     const std::int8_t* q;
     const float* scale;
     const std::int32_t* sums;
-    const float* sums_x;
-    int stride, scale_stride, sums_stride;
+    const float* minimum_sums;
+    int stride, scale_stride, minimum_stride;
 };
 
 template <const Layout& L>
-FREEHOLD_INLINE Int8Cursor int8_cursor(const Activations& a, int row) {
-    constexpr bool half = L.group == 16;
+FREEHOLD_INLINE Int8Rows int8_rows(const Activations& a, int row) {
     const std::ptrdiff_t scales = a.stride / kActivationGroup;
     const std::ptrdiff_t groups = a.stride / L.group;
     return {a.q + static_cast<std::ptrdiff_t>(row) * a.stride,
             a.scale + row * scales,
-            (half ? a.sums16 : a.sums) + row * groups,
-            (half ? a.sums16_x : a.sums_x) + row * groups,
+            a.sums + row * scales,
+            (L.group == 32 ? a.scaled_sums32 : a.scaled_sums) + row * groups,
             a.stride,
             static_cast<int>(scales),
             static_cast<int>(groups)};
@@ -180,71 +179,73 @@ FREEHOLD_INLINE Int8Cursor int8_cursor(const Activations& a, int row) {
 
 constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
 
-template <const Layout& L, int Rows, int Vectors>
-FREEHOLD_INLINE void int8_start(I (&dots)[Rows][Vectors], const Int8Cursor& x, int group) {
+// Values of one line that belong to 16-input part `Part` of the cell, one input quad a lane.
+template <const Layout& L, int Part>
+FREEHOLD_INLINE I line_values(I line) {
+    if constexpr (L.bits == 8) return line;
+    if constexpr (Part == 0) return i_and(line, i_set(0x0f0f0f0f));
+    return i_and(i_shift_right<4>(line), i_set(0x0f0f0f0f));
+}
+
+// Adds 16 inputs of a cell: exact integer dot products, then one multiply-add of both scales.
+template <const Layout& L, int Part, int Rows, int Vectors>
+FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, std::size_t at,
+                               const CellScales<L, Vectors>& scales, const Int8Rows& x, int part) {
+    constexpr int kLines = kActivationGroup / kQuad;
+    constexpr int kFirstLine = L.bits == 8 ? Part * kLines : 0;
+    I dots[Rows][Vectors];
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         I start = i_zero();
         if constexpr (L.offset != 0) {
-            const I sum = i_set(x.sums[r * x.sums_stride + group]);
+            const I sum = i_set(x.sums[r * x.scale_stride + part]);
             start = i_sub(start, i_shift_left<log2_of(L.offset)>(sum));
         }
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { dots[r][v] = start; });
     });
-}
-
-template <int Bits, int Rows, int Vectors>
-FREEHOLD_INLINE void int8_add(I (&dots)[Rows][Vectors], const I (&weights)[Vectors], const std::int8_t* q, int stride) {
-    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-        const Quad<Bits> x = quad<Bits>(q + static_cast<std::ptrdiff_t>(r) * stride);
-        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { dots[r][v] = dot<Bits>(dots[r][v], weights[v], x); });
-    });
-}
-
-template <const Layout& L, int Rows, int Vectors>
-FREEHOLD_INLINE void int8_group(I (&dots)[Rows][Vectors], const TileWeights& w, std::size_t at, const std::int8_t* q,
-                                int stride) {
-    for (int number = 0; number < L.num_lines(); ++number) {
-        I low[Vectors];
-        I high[Vectors];
+    unrolled<kLines>([&](auto number) FREEHOLD_INLINE_LAMBDA {
+        I weights[Vectors];
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            const I line = i_load(w.cell(v, at) + w.panel_of(v) * L.panel_bytes() + number * kLineBytes);
-            if constexpr (L.bits == 4) {
-                low[v] = i_and(line, i_set(0x0f0f0f0f));
-                high[v] = i_and(i_shift_right<4>(line), i_set(0x0f0f0f0f));
-            } else {
-                low[v] = line;
-            }
+            const std::uint8_t* panel = w.cell(v, at) + w.panel_of(v) * L.panel_bytes();
+            weights[v] = line_values<L, Part>(i_load(panel + (kFirstLine + number) * kLineBytes));
         });
-        int8_add<L.bits>(dots, low, q + number * kQuad, stride);
-        if constexpr (L.bits == 4) int8_add<L.bits>(dots, high, q + number * kQuad + L.group / 2, stride);
-    }
+        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+            const std::int8_t* q = x.q + static_cast<std::ptrdiff_t>(r) * x.stride;
+            const Quad<L.bits> four = quad<L.bits>(q + part * kActivationGroup + number * kQuad);
+            unrolled<Vectors>([&](auto v)
+                                  FREEHOLD_INLINE_LAMBDA { dots[r][v] = dot<L.bits>(dots[r][v], weights[v], four); });
+        });
+    });
+    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+        const F scale = f_set(x.scale[r * x.scale_stride + part]);
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            sums.at[r][v] = f_fma(f_mul(f_from_int(dots[r][v]), scale), scales.scale[v], sums.at[r][v]);
+        });
+    });
 }
 
 template <const Layout& L, int Rows, int Vectors>
 void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+    constexpr int kParts = L.group / kActivationGroup;
     Sums<Rows, Vectors> sums;
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
     });
-    const Int8Cursor x = int8_cursor<L>(*call.input, row);
+    const Int8Rows x = int8_rows<L>(*call.input, row);
     const int num_groups = call.num_inputs / L.group;
     for (int group = 0; group < num_groups; ++group) {
         const std::size_t at = static_cast<std::size_t>(group) * L.cell_bytes();
         w.prefetch(at);
-        I dots[Rows][Vectors];
-        int8_start<L>(dots, x, group);
-        int8_group<L>(dots, w, at, x.q + group * L.group, x.stride);
         const CellScales<L, Vectors> scales(w, at);
-        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-            const F scale = f_set(x.scale[r * x.scale_stride + group * L.group / kActivationGroup]);
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-                F& sum = sums.at[r][v];
-                if constexpr (L.minimum) {
-                    sum = f_fma(f_set(x.sums_x[r * x.sums_stride + group]), scales.minimum[v], sum);
-                }
-                sum = f_fma(f_mul(f_from_int(dots[r][v]), scale), scales.scale[v], sum);
+        if constexpr (L.minimum) {
+            unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+                const F minimum_sum = f_set(x.minimum_sums[r * x.minimum_stride + group]);
+                unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+                    sums.at[r][v] = f_fma(minimum_sum, scales.minimum[v], sums.at[r][v]);
+                });
             });
-        });
+        }
+        int8_part<L, 0>(sums, w, at, scales, x, group * kParts);
+        if constexpr (kParts == 2) int8_part<L, 1>(sums, w, at, scales, x, group * kParts + 1);
     }
     sums.store(call, out);
 }

@@ -24,11 +24,8 @@ void rms_norm(const float* x, const float* weight, int count, int padded, float 
     }
 }
 
-// The scale of 32 activations; not finite if one of them isn't, so that the fault stays visible behind the integers.
-FREEHOLD_INLINE float group_magnitude(F a, F b) {
-    const I no_sign = i_set(0x7fffffff);
-    return bit_cast<float>(i_highest(i_max(i_and(f_bits(a), no_sign), i_and(f_bits(b), no_sign))));
-}
+// The largest magnitude; not finite if one of them isn't, so that the fault stays visible behind the integers.
+FREEHOLD_INLINE float largest_magnitude(F x) { return bit_cast<float>(i_highest(i_and(f_bits(x), i_set(0x7fffffff)))); }
 
 FREEHOLD_INLINE I rounded(F x, F factor) {
     const F magic = f_set(12582912.0f);  // 1.5 * 2^23
@@ -36,29 +33,24 @@ FREEHOLD_INLINE I rounded(F x, F factor) {
 }
 
 void quantize(const Activations& a, int row) {
-    const std::ptrdiff_t stride = a.stride;
-    const float* x = a.x + row * stride;
-    std::int8_t* q = a.q + row * stride;
-    const std::ptrdiff_t groups = stride / kActivationGroup;
+    const std::ptrdiff_t groups = a.stride / kActivationGroup;
+    const float* x = a.x + row * std::ptrdiff_t{a.stride};
+    std::int8_t* q = a.q + row * std::ptrdiff_t{a.stride};
+    float* scaled_sums = a.scaled_sums + row * groups;
     for (std::ptrdiff_t g = 0; g < groups; ++g) {
-        const F low = f_load(x + g * kActivationGroup);
-        const F high = f_load(x + g * kActivationGroup + kPanel);
-        const float magnitude = group_magnitude(low, high);
+        const F values = f_load(x + g * kActivationGroup);
+        const float magnitude = largest_magnitude(values);
         const bool zero = magnitude < 1e-30f;  // 127 / magnitude must stay finite
         const float scale = zero ? 0.0f : magnitude / 127.0f;
-        const F factor = f_set(zero ? 0.0f : 127.0f / magnitude);
-        const I q_low = rounded(low, factor);
-        const I q_high = rounded(high, factor);
-        i_store_bytes(q + g * kActivationGroup, q_low);
-        i_store_bytes(q + g * kActivationGroup + kPanel, q_high);
-        const std::int32_t sums[2] = {i_sum(q_low), i_sum(q_high)};
+        const I integers = rounded(values, f_set(zero ? 0.0f : 127.0f / magnitude));
+        i_store_bytes(q + g * kActivationGroup, integers);
+        const std::int32_t sum = i_sum(integers);
         a.scale[row * groups + g] = scale;
-        a.sums[row * groups + g] = sums[0] + sums[1];
-        a.sums_x[row * groups + g] = scale * static_cast<float>(sums[0] + sums[1]);
-        for (int half = 0; half < 2; ++half) {
-            a.sums16[(row * groups + g) * 2 + half] = sums[half];
-            a.sums16_x[(row * groups + g) * 2 + half] = scale * static_cast<float>(sums[half]);
-        }
+        a.sums[row * groups + g] = sum;
+        scaled_sums[g] = scale * static_cast<float>(sum);
+    }
+    for (std::ptrdiff_t g = 0; g < groups; g += 2) {
+        a.scaled_sums32[(row * groups + g) / 2] = scaled_sums[g] + scaled_sums[g + 1];
     }
 }
 
