@@ -5,7 +5,7 @@
 namespace freehold {
 namespace {
 
-constexpr int kRowBlock = 48;       // rows that share a strip while it is in cache; whole tiles of every ISA
+constexpr int kRowBlock = 192;      // rows that share a strip while it is in cache; whole tiles of every ISA
 constexpr int kItemsPerThread = 6;  // of a linear layer, for threads to share out
 
 std::ptrdiff_t at(int row, int stride) { return static_cast<std::ptrdiff_t>(row) * stride; }

@@ -8,7 +8,9 @@
 namespace freehold {
 namespace {
 
-constexpr int kSpins = 1500;  // some 30 microseconds: longer than a barrier needs, far shorter than a time slice
+constexpr int kSpins = 1500;  // some 30 microseconds: longer than threads of one step drift apart
+constexpr int kYields = 200;  // then let others run, but stay runnable: sleepers are woken late and on a busy processor
+constexpr std::uint32_t kClosed = 1u << 31;
 
 void relax() {
 #if defined(__x86_64__)
@@ -18,14 +20,22 @@ void relax() {
 #endif
 }
 
-unsigned wait_until_changed(const std::atomic<unsigned>& value, unsigned old) {
+// Returns when over(value) holds: spins, yields, then sleeps.
+template <class Value, class Over>
+void wait_until(const std::atomic<Value>& atomic, int num_yields, Over&& over) {
     for (int i = 0; i < kSpins; ++i) {
-        const unsigned now = value.load(std::memory_order_acquire);
-        if (now != old) return now;
+        if (over(atomic.load(std::memory_order_acquire))) return;
         relax();
     }
-    value.wait(old, std::memory_order_acquire);
-    return value.load(std::memory_order_acquire);
+    for (int i = 0; i < num_yields; ++i) {
+        if (over(atomic.load(std::memory_order_acquire))) return;
+        sched_yield();
+    }
+    for (;;) {
+        const Value value = atomic.load(std::memory_order_acquire);
+        if (over(value)) return;
+        atomic.wait(value, std::memory_order_acquire);
+    }
 }
 
 void pin_to_processor(int index) {
@@ -44,9 +54,13 @@ void pin_to_processor(int index) {
 
 }  // namespace
 
-Team::Team(int num_threads, bool pin) : size_(num_threads < 1 ? 1 : num_threads) {
+thread_local std::uint32_t Team::next_phase_ = 0;
+
+Team::Team(int num_threads, bool pin) : size_(num_threads < 1 ? 1 : num_threads), gate_(kClosed) {
     threads_.reserve(static_cast<std::size_t>(size_ - 1));
-    for (int thread = 1; thread < size_; ++thread) threads_.emplace_back([this, thread, pin] { worker(thread, pin); });
+    for (int thread = 1; thread < size_; ++thread) {
+        threads_.emplace_back([this, thread, pin] { worker(thread, pin); });
+    }
 }
 
 Team::~Team() {
@@ -59,12 +73,28 @@ Team::~Team() {
 void Team::worker(int thread, bool pin) {
     if (pin) pin_to_processor(thread);
     const FloatMode mode;
-    for (unsigned seen = 0;;) {
-        seen = wait_until_changed(start_, seen);
+    for (std::uint32_t seen = 0;;) {
+        wait_until(start_, 0, [&](std::uint32_t start) { return start != seen; });
+        seen = start_.load(std::memory_order_acquire);
         if (stopping_) return;
+        if (!enter()) continue;
+        next_phase_ = first_phase_;
         entry_(context_, thread);
-        barrier();
+        leave();
     }
+}
+
+bool Team::enter() {
+    std::uint32_t gate = gate_.load(std::memory_order_acquire);
+    while ((gate & kClosed) == 0) {
+        if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+}
+
+void Team::leave() {
+    gate_.fetch_sub(1, std::memory_order_acq_rel);
+    gate_.notify_all();
 }
 
 void Team::dispatch(Entry entry, void* context) {
@@ -75,23 +105,31 @@ void Team::dispatch(Entry entry, void* context) {
     }
     entry_ = entry;
     context_ = context;
+    first_phase_ = phase_of(ticket_.load(std::memory_order_relaxed));
+    next_phase_ = first_phase_;
+    gate_.store(0, std::memory_order_release);
     start_.fetch_add(1, std::memory_order_release);
     start_.notify_all();
     entry(context, 0);
-    barrier();
+    gate_.fetch_or(kClosed, std::memory_order_acq_rel);
+    wait_until(gate_, kYields, [](std::uint32_t gate) { return gate == kClosed; });
 }
 
-void Team::barrier() {
-    if (size_ == 1) return;
-    const unsigned phase = phase_.load(std::memory_order_acquire);
-    if (num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
-        next_item_.store(0, std::memory_order_relaxed);
-        num_arrived_.store(0, std::memory_order_relaxed);
-        phase_.fetch_add(1, std::memory_order_release);
-        phase_.notify_all();
-        return;
+void Team::finish_phase(std::uint32_t phase) {
+    num_done_.store(0, std::memory_order_relaxed);
+    ticket_.store(std::uint64_t{phase + 1} << 32, std::memory_order_release);
+    ticket_.notify_all();
+}
+
+void Team::skip_phase(std::uint32_t phase) {
+    std::uint64_t ticket = std::uint64_t{phase} << 32;
+    if (ticket_.compare_exchange_strong(ticket, std::uint64_t{phase + 1} << 32, std::memory_order_acq_rel)) {
+        ticket_.notify_all();
     }
-    wait_until_changed(phase_, phase);
+}
+
+void Team::wait_for_phase_after(std::uint32_t phase) {
+    wait_until(ticket_, kYields, [phase](std::uint64_t ticket) { return phase_of(ticket) != phase; });
 }
 
 }  // namespace freehold

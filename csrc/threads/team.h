@@ -1,10 +1,13 @@
 // A persistent team of threads that runs one body at a time, all threads through the same code.
 //
-// Inside a body, `for_each` hands out items by an atomic counter, so that a thread which the system delays takes fewer
-// of them, and ends in a barrier. Waiting threads spin for a few microseconds, then sleep.
+// Inside a body, `for_each` hands out items by an atomic ticket and is over when all *items* are done, not when all
+// threads have come by: a thread that the system holds up (other work on the same processors) delays the others only if
+// that happens within an item. When it comes back it finds the phases that are over and skips them. So all that a body
+// does must happen in items; the rest of it may only decide, alike on every thread, which items come next.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -13,7 +16,7 @@ namespace freehold {
 
 class Team {
   public:
-    // num_threads counts the thread that calls `run`; with `pin` thread i is bound to the i-th permitted processor.
+    // num_threads counts the thread that calls `run`; with `pin` the others are bound to a processor each.
     explicit Team(int num_threads, bool pin = false);
     ~Team();
     Team(const Team&) = delete;
@@ -21,7 +24,8 @@ class Team {
 
     int size() const { return size_; }
 
-    // Calls body(thread index) once on every thread and returns when all have returned. The body must not throw.
+    // Calls body(thread index) on the calling thread and on every other that wakes up in time. Returns when none is in
+    // the body any more. The body must not throw.
     template <class Body>
     void run(Body&& body) {
         using Plain = std::remove_reference_t<Body>;
@@ -29,36 +33,55 @@ class Team {
                  const_cast<void*>(static_cast<const void*>(&body)));
     }
 
-    // Within a body, called by every thread alike: calls work(item) once for each of num_items items.
+    // Within a body, called by every thread alike: calls work(item) once for each of num_items items, on any thread,
+    // and returns when all are done.
     template <class Work>
     void for_each(int num_items, Work&& work) {
         if (size_ == 1) {
             for (int item = 0; item < num_items; ++item) work(item);
             return;
         }
-        for (int item; (item = next_item_.fetch_add(1, std::memory_order_relaxed)) < num_items;) work(item);
-        barrier();
+        const std::uint32_t phase = next_phase_++;
+        for (;;) {
+            std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
+            if (phase_of(ticket) != phase) return;
+            const int item = static_cast<int>(static_cast<std::uint32_t>(ticket));
+            if (item >= num_items) break;
+            if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+            work(item);
+            if (num_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_items) return finish_phase(phase);
+        }
+        if (num_items == 0) return skip_phase(phase);
+        wait_for_phase_after(phase);
     }
-
-    // Within a body, called by every thread alike.
-    void barrier();
 
   private:
     using Entry = void (*)(void* context, int thread);
 
+    static std::uint32_t phase_of(std::uint64_t ticket) { return static_cast<std::uint32_t>(ticket >> 32); }
+
     void dispatch(Entry entry, void* context);
     void worker(int thread, bool pin);
+    bool enter();
+    void leave();
+    void finish_phase(std::uint32_t phase);
+    void skip_phase(std::uint32_t phase);
+    void wait_for_phase_after(std::uint32_t phase);
+
+    // The phase that this thread comes to next. A thread is in one body at a time.
+    static thread_local std::uint32_t next_phase_;
 
     int size_;
     std::vector<std::thread> threads_;
     Entry entry_ = nullptr;
     void* context_ = nullptr;
+    std::uint32_t first_phase_ = 0;  // of the body that runs
     bool stopping_ = false;
 
-    alignas(64) std::atomic<unsigned> start_{0};
-    alignas(64) std::atomic<int> next_item_{0};
-    alignas(64) std::atomic<int> num_arrived_{0};
-    alignas(64) std::atomic<unsigned> phase_{0};
+    alignas(64) std::atomic<std::uint32_t> start_{0};   // counts bodies; sleeping threads wait for it
+    alignas(64) std::atomic<std::uint32_t> gate_;       // threads in the body, and whether more may enter
+    alignas(64) std::atomic<std::uint64_t> ticket_{0};  // phase and its next item
+    alignas(64) std::atomic<int> num_done_{0};          // items of this phase
 };
 
 }  // namespace freehold

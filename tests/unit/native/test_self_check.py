@@ -39,8 +39,9 @@ def build_self_check(directory: Path, *options: str) -> Path:
 
 
 @pytest.mark.slow
-def test_sanitizers_find_nothing(tmp_path: Path) -> None:
-    program = build_self_check(tmp_path, "-DFREEHOLD_SANITIZE=ON")
+@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+def test_sanitizers_find_nothing(tmp_path: Path, sanitizers: str) -> None:
+    program = build_self_check(tmp_path, f"-DFREEHOLD_SANITIZE={sanitizers}")
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all well" in done.stdout
