@@ -24,6 +24,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_seqs: requests that run in one step.
         max_num_batched_tokens: tokens computed in one step (the chunked-prefill budget).
         block_size: tokens in a KV block, a multiple of 16.
+        prefix_caching: reuse keys and values that were computed before for the same ids.
         cache_dir: where hashes of model files are remembered between starts; None means nowhere.
         memory_limit_bytes: weights, KV cache and scratch together must fit in this; None means that nobody knows the
             machine's memory and nothing is checked.
@@ -41,6 +42,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     block_size: int = 32
+    prefix_caching: bool = True
     cache_dir: Path | None = None
     memory_limit_bytes: int | None = None
     stall_timeout_s: float = 60.0

@@ -53,6 +53,7 @@ class Completion:
         error: what went wrong if the reason is ``failed``.
         prompt_index: which prompt of the call this answers.
         choice: which of the prompt's `n` answers this is.
+        num_cached_tokens: of the prompt's, those that were reused instead of computed.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Completion:
     num_output_tokens: int
     prompt_index: int = 0
     choice: int = 0
+    num_cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class _Job:
             num_output_tokens=result.num_output_tokens,
             prompt_index=self.prompt_index,
             choice=self.generate.sampling.choice,
+            num_cached_tokens=result.num_cached_tokens,
         )
         return Piece(result.tail, (), completion)
 

@@ -42,6 +42,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ask the engine to continue `prompt_ids`.
 
     Attributes:
+        cache_namespace: only requests of the same namespace share cached keys and values.
         digests: also report a digest of the logits behind each id (see DESIGN law 1).
     """
 
@@ -49,6 +50,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     digests: bool = False
+    cache_namespace: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -83,6 +85,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         reason: ``stop`` (a stop id came), ``length`` (max_tokens or the context ended), ``cancelled``, ``failed``.
         stop_id: the id that ended the answer if `reason` is ``stop``. It was also reported in `Tokens`.
         num_output_tokens: ids sampled, the stop id included.
+        num_cached_tokens: of the prompt's, those whose keys and values were reused instead of computed.
         code: machine-readable cause if `reason` is ``failed``, such as ``numeric_error``.
         message: a sentence for people if `reason` is ``failed``.
     """
@@ -91,6 +94,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: FinishReason
     num_prompt_tokens: int
     num_output_tokens: int
+    num_cached_tokens: int = 0
     stop_id: int | None = None
     code: str | None = None
     message: str | None = None

@@ -52,6 +52,11 @@ class Setting:
     serve_only: bool = False
 
     @property
+    def is_switch(self) -> bool:
+        """It is on or off: as a flag without a value, ``--name`` or ``--no-name``."""
+        return self.parse is _switch
+
+    @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
@@ -128,6 +133,12 @@ def _choice(options: Iterable[str]) -> Callable[[str], str]:
     return parse
 
 
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
 def _text(text: str) -> str:
     if not text or not text.isprintable():
         raise ValueError("a name without control characters")
@@ -146,6 +157,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("kv_cache_memory_bytes", parse_size, "KV cache, such as 512M or 2GiB; default: what fits, at most 512 MiB"),
     Setting("kv_cache_dtype", _choice(get_args(KVDtypeName)), "numeric format of the KV cache", "bf16"),
     Setting("block_size", _integer(16, 1024, 16), "tokens in a KV block", "32"),
+    Setting("enable_prefix_caching", _switch, "reuse keys and values computed before for the same beginning", "true"),
     Setting("activations", _choice(get_args(ActivationName)), "numeric format of activations", "float"),
     Setting(
         "threads", _integer(1, 1024), "threads that compute; default: the cores this process may use", None, ("-t",)
@@ -281,7 +293,7 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
 
 
 def _parse(setting: Setting, raw: Any, source: str) -> Any:
-    if isinstance(raw, bool) or not isinstance(raw, str | int | float | Path):
+    if (isinstance(raw, bool) and not setting.is_switch) or not isinstance(raw, str | int | float | Path):
         raise ConfigError(f"{setting.name} can't be {raw!r} (from {source})")
     try:
         return setting.parse(str(raw))
@@ -340,6 +352,7 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
         max_num_seqs=values["max_num_seqs"].value,
         max_num_batched_tokens=values["max_num_batched_tokens"].value,
         block_size=values["block_size"].value,
+        prefix_caching=values["enable_prefix_caching"].value,
         cache_dir=home / "hashes",
         memory_limit_bytes=memory_limit_bytes,
         stall_timeout_s=values["stall_timeout"].value,

@@ -5,12 +5,13 @@ import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kinds import CPU, REFERENCE, Kind
+from msgspec.structs import replace
 from tiny_models import token_ids
 
 from freehold.arch import read_model
@@ -44,6 +45,7 @@ class Answer:
     token_ids: tuple[int, ...]
     digests: tuple[int, ...]
     finish: Finish
+    num_cached: int = field(compare=False)
 
 
 def requests(vocab_size: int) -> list[Generate]:
@@ -103,7 +105,9 @@ def answers(engine: Engine, wanted: Sequence[Generate]) -> list[Answer]:
         assert isinstance(finish, Finish)
         assert all(isinstance(event, Tokens) for event in tokens)
         ids = tuple(i for event in tokens for i in event.token_ids)
-        found.append(Answer(ids, tuple(d for event in tokens for d in event.digests), finish))
+        digests = tuple(d for event in tokens for d in event.digests)
+        lasting = replace(finish, num_cached_tokens=0)  # depends on what came before, and only that may
+        found.append(Answer(ids, digests, lasting, finish.num_cached_tokens))
     return found
 
 

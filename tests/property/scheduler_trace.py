@@ -5,20 +5,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
+from scheduler_loop import VOCAB_SIZE, Loop
 
-from freehold.backends.base import BackendOptions, Row, Step, StepError
-from freehold.backends.referee import StepReferee
+from freehold.backends.base import BackendOptions
 from freehold.backends.script import FailStep, Item, NotFinite, Scripts
-from freehold.backends.scripted import ScriptedModel
-from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
-from freehold.sched.admission import Limits, check
-from freehold.sched.check import check_idle, check_scheduler
-from freehold.sched.plan import RowOutcome, StepPlan
-from freehold.sched.scheduler import Scheduler
+from freehold.sched.check import check_idle
 
-VOCAB_SIZE = 1000
 STOP_ID = 999
 MAX_GUESSES = 5
 
@@ -32,6 +25,9 @@ class Case:
         num_answer: scripted ids; the script starts over after them unless `stops`.
         stops: the scripted answer ends with the stop id.
         fault_at: index of the answer's id where `fault` strikes.
+        family, num_family: the prompt begins with so many ids that all of this family share; a prompt that is no longer
+            than that is equal to others', and so is its answer. None: it differs from the first id on.
+        namespace: of the prefix cache.
     """
 
     num_prompt: int
@@ -42,6 +38,9 @@ class Case:
     stops: bool = True
     fault: NotFinite | FailStep | None = None
     fault_at: int = 0
+    family: int | None = None
+    num_family: int = 0
+    namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,22 @@ class Trace:
     budget: int = 16
     guess_rate: float | None = None  # None: no proposer; else how often its guesses are right
     seed: int = 0
+    prefix_caching: bool = True
 
 
 def prompt_of(index: int, case: Case) -> tuple[int, ...]:
-    """Differs from all others of a trace from its first id on."""
-    return (index, *(random.Random(index).randrange(STOP_ID) for _ in range(case.num_prompt - 1)))
+    """The family's ids, then the request's own, which differ from all others' from the first on."""
+    num_shared = 0 if case.family is None else min(case.num_family, case.num_prompt)
+    family, own = random.Random(f"family {case.family}"), random.Random(index)
+    shared = [family.randrange(STOP_ID) for _ in range(num_shared)]
+    ids = [index, *(own.randrange(STOP_ID) for _ in range(case.num_prompt - 1))]
+    return (*shared, *ids[: case.num_prompt - num_shared])
 
 
 def answer_of(index: int, case: Case) -> list[int]:
-    """The scripted ids."""
-    ids = [random.Random(-1 - index).randrange(STOP_ID) for _ in range(case.num_answer)]
+    """The scripted ids. Equal prompts have equal answers, as far as they go."""
+    source = random.Random(str(prompt_of(index, case)))
+    ids = [source.randrange(STOP_ID) for _ in range(case.num_answer)]
     return [*ids[:-1], STOP_ID] if case.stops else ids
 
 
@@ -74,10 +79,11 @@ class Guesser:
     def __init__(self, trace: Trace) -> None:
         self._rate = trace.guess_rate or 0.0
         self._random = random.Random(trace.seed)
-        self._answers = {i: (case.num_prompt, answer_of(i, case)) for i, case in enumerate(trace.cases)}
+        self._answers = {prompt_of(i, case): answer_of(i, case) for i, case in enumerate(trace.cases)}
 
     def propose(self, ids: Sequence[int], max_drafts: int) -> Sequence[int]:
-        num_prompt, answer = self._answers[ids[0]]
+        num_prompt = next(n for n in range(len(ids), 0, -1) if tuple(ids[:n]) in self._answers)
+        answer = self._answers[tuple(ids[:num_prompt])]
         drafts = [answer[(len(ids) - num_prompt + i) % len(answer)] for i in range(self._random.randint(0, max_drafts))]
         return [d if self._random.random() < self._rate else (d + 1) % VOCAB_SIZE for d in drafts][:MAX_GUESSES]
 
@@ -102,28 +108,17 @@ class Run:
             if case.fault:
                 items.insert(min(case.fault_at, len(items)), case.fault)
             scripts.add(prompt_of(index, case), items)
-        options = BackendOptions(trace.num_blocks, trace.block_size, trace.max_num_seqs, trace.budget)
-        self._model = ScriptedModel(VOCAB_SIZE, options, scripts)
-        self._referee = StepReferee(VOCAB_SIZE, options)
-        limits = Limits(
-            max_model_len=trace.num_blocks * trace.block_size,
-            vocab_size=VOCAB_SIZE,
-            block_size=trace.block_size,
-            max_num_seqs=trace.max_num_seqs,
-            max_num_batched_tokens=trace.budget,
-        )
-        self.limits = limits
-        self.scheduler = Scheduler(
-            BlockPool(trace.num_blocks),
-            limits,
-            clock=lambda: 0.0,
+        self.loop = Loop(
+            BackendOptions(trace.num_blocks, trace.block_size, trace.max_num_seqs, trace.budget),
+            scripts,
+            take=self._take,
             proposer=None if trace.guess_rate is None else Guesser(trace),
+            prefix_caching=trace.prefix_caching,
+            checks=check_every_step,
         )
+        self.scheduler, self.limits = self.loop.scheduler, self.loop.limits
         self.results = [Result() for _ in trace.cases]
         self.num_steps = 0
-        self.num_submitted = 0
-        self._check_every_step = check_every_step
-        self._running: tuple[StepPlan, Step] | None = None
         self._arrivals = sorted(range(len(trace.cases)), key=lambda i: trace.cases[i].arrives_at)
         self._aborts = sorted((c.abort_at, i) for i, c in enumerate(trace.cases) if c.abort_at is not None)
 
@@ -139,51 +134,12 @@ class Run:
     def step(self) -> bool:
         """One turn of the engine's loop. False once nothing is left to come."""
         while self._arrivals and self.trace.cases[self._arrivals[0]].arrives_at <= self.num_steps:
-            generate = self._generate(self._arrivals.pop(0))
-            check(generate, self.limits)
-            self.scheduler.add(generate)
+            self.loop.add(self._generate(self._arrivals.pop(0)))
         while self._aborts and self._aborts[0][0] <= self.num_steps:
             self._take(self.scheduler.abort(_name(self._aborts.pop(0)[1])))
         self.num_steps += 1
-        plan = self.scheduler.plan()
-        submitted = self._submit(plan) if plan.rows else None
-        if submitted is None and self._running is None and self.scheduler.has_work:
-            raise AssertionError("stuck")
-        if self._running:
-            self._collect(*self._running)
-        self._running = submitted
-        if self._check_every_step:
-            check_scheduler(self.scheduler)
+        self.loop.step()
         return bool(self._arrivals or self._aborts or self.scheduler.has_work)
-
-    def _submit(self, plan: StepPlan) -> tuple[StepPlan, Step]:
-        rows = [
-            Row(
-                start_pos=row.start_pos,
-                token_ids=row.token_ids,
-                block_ids=np.frombuffer(row.block_buffer, np.int32, row.num_blocks),
-                num_sampled=row.num_sampled,
-                sampling=row.sampling,
-                fed_by=row.fed_by,
-                want_digests=row.want_digests,
-            )
-            for row in plan.rows
-        ]
-        assert plan.num_inputs <= self.trace.budget
-        assert len(rows) <= self.trace.max_num_seqs
-        step = Step(plan.step_id, rows)
-        self._referee.submitted(step)
-        self.num_submitted += 1
-        return plan, step
-
-    def _collect(self, plan: StepPlan, step: Step) -> None:
-        self._referee.collected(step.step_id)
-        result, effects = self._model.run(step, {})
-        if any(isinstance(effect, FailStep) for effect in effects):
-            self._take(self.scheduler.fail_step(plan, code="step_failed", message=str(StepError())))
-            return
-        outcomes = [RowOutcome(row.token_ids, row.digests, row.finite) for row in result.rows]
-        self._take(self.scheduler.apply(plan, outcomes))
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -200,7 +156,9 @@ class Run:
         case = self.trace.cases[index]
         sampling = Sampling(max_tokens=case.max_tokens, stop_ids=frozenset({STOP_ID}))
         prompt = prompt_of(index, case)
-        return Generate(request_id=_name(index), prompt_ids=prompt, sampling=sampling, digests=True)
+        return Generate(
+            request_id=_name(index), prompt_ids=prompt, sampling=sampling, digests=True, cache_namespace=case.namespace
+        )
 
 
 def _name(index: int) -> RequestId:

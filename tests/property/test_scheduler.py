@@ -23,16 +23,22 @@ def traces(draw: st.DrawFn, *, with_aborts: bool = True, with_faults: bool = Tru
     for _ in range(draw(st.integers(1, 10))):
         num_prompt = draw(st.integers(1, MAX_LEN - 1))
         fault = draw(st.sampled_from([None, None, None, NotFinite(), FailStep()])) if with_faults else None
+        family = draw(st.sampled_from([None, 0, 1]))
+        num_family = draw(st.integers(1, MAX_LEN))
+        is_twin = family is not None and num_prompt <= num_family  # equal prompts have one script
         cases.append(
             Case(
                 num_prompt=num_prompt,
-                num_answer=draw(st.integers(1, 30)),
+                num_answer=12 if is_twin else draw(st.integers(1, 30)),
                 max_tokens=draw(st.integers(1, 50)),
                 arrives_at=draw(st.integers(0, 25)),
                 abort_at=draw(st.one_of(st.none(), st.none(), st.integers(0, 60))) if with_aborts else None,
-                stops=draw(st.booleans()),
-                fault=fault,
+                stops=family == 0 if is_twin else draw(st.booleans()),
+                fault=None if is_twin else fault,
                 fault_at=draw(st.integers(0, 20)),
+                family=family,
+                num_family=num_family,
+                namespace=draw(st.sampled_from(["", "", "other"])),
             )
         )
     return Trace(
@@ -43,6 +49,7 @@ def traces(draw: st.DrawFn, *, with_aborts: bool = True, with_faults: bool = Tru
         budget=draw(st.sampled_from([1, 2, 7, 16, 17, 64, 1000])),
         guess_rate=draw(st.sampled_from([None, None, 0.0, 0.6, 1.0])),
         seed=draw(st.integers(0, 1000)),
+        prefix_caching=draw(st.sampled_from([True, True, True, False])),
     )
 
 

@@ -26,6 +26,13 @@ def chunks(response: httpx.Response) -> list[dict[str, Any]]:
     return parsed
 
 
+def lasting(usage: dict[str, Any]) -> dict[str, Any]:
+    """The counts that don't depend on what was asked before: all but what was reused of the prompt."""
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
+    assert 0 <= cached < usage["prompt_tokens"], "the last token of a prompt is always computed"
+    return {name: value for name, value in usage.items() if name != "prompt_tokens_details"}
+
+
 def fold_chat(response: httpx.Response) -> list[dict[str, Any]]:
     """Choices of a chat streamed with ids and usage; checks the stream's form on the way."""
     *parts, last = chunks(response)
@@ -44,7 +51,7 @@ def fold_chat(response: httpx.Response) -> list[dict[str, Any]]:
             choices[index]["token_ids"] += choice.get("token_ids", [])
             choices[index]["finish_reason"] = choice["finish_reason"]
     assert last["choices"] == []
-    return [{**choices[index], "usage": last["usage"]} for index in sorted(choices)]
+    return [{**choices[index], "usage": lasting(last["usage"])} for index in sorted(choices)]
 
 
 def plain_chat(response: httpx.Response) -> list[dict[str, Any]]:
@@ -56,7 +63,7 @@ def plain_chat(response: httpx.Response) -> list[dict[str, Any]]:
             "content": choice["message"]["content"],
             "token_ids": choice["token_ids"],
             "finish_reason": choice["finish_reason"],
-            "usage": body["usage"],
+            "usage": lasting(body["usage"]),
         }
         for choice in body["choices"]
     ]

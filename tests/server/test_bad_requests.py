@@ -41,7 +41,6 @@ BOTH = [
 UNSUPPORTED = {
     "audio": {"voice": "x"},
     "best_of": 2,
-    "cache_salt": "x",
     "frequency_penalty": 0.5,
     "function_call": "auto",
     "functions": [{}],

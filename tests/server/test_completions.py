@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.server.running import Server, Start
-from tests.server.streams import chunks
+from tests.server.streams import chunks, lasting
 
 
 def fold(server: Server, **fields: Any) -> list[dict[str, Any]]:
@@ -28,7 +28,7 @@ def fold(server: Server, **fields: Any) -> list[dict[str, Any]]:
             choice["token_ids"] += piece.get("token_ids", [])
             choice["finish_reason"] = piece["finish_reason"]
     assert last["choices"] == []
-    return [{**choices[index], "usage": last["usage"]} for index in sorted(choices)]
+    return [{**choices[index], "usage": lasting(last["usage"])} for index in sorted(choices)]
 
 
 def whole(server: Server, **fields: Any) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def whole(server: Server, **fields: Any) -> list[dict[str, Any]]:
     assert response.status_code == 200, response.text
     body = response.json()
     keys = ("text", "token_ids", "finish_reason", "prompt_token_ids")
-    return [{**{key: choice[key] for key in keys}, "usage": body["usage"]} for choice in body["choices"]]
+    return [{**{key: choice[key] for key in keys}, "usage": lasting(body["usage"])} for choice in body["choices"]]
 
 
 def test_text_prompt(server: Server) -> None:

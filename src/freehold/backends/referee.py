@@ -53,6 +53,13 @@ class TokenCells:
             wrong = np.flatnonzero(self.before[cells] != expected)
             expect(wrong.size == 0, f"position {wrong[:1]} was not computed in this context, or overwritten")
 
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks, (source, destination) pairs, one after the other."""
+        for source, destination in pairs:
+            for values in (self.token_ids, self.before, self.after):
+                blocks = values.reshape(-1, self.block_size)
+                blocks[destination] = blocks[source]
+
     def write(self, cells: NDArray[np.int64], start_pos: int, token_ids: Sequence[int]) -> list[int]:
         """Write inputs from `start_pos` on. Returns the chain after each."""
         chain = int(self.after[cells[start_pos - 1]]) if start_pos else CHAIN_START
@@ -112,6 +119,18 @@ class StepReferee:
                         is_next = row.start_pos >= other.end_pos and reach.table[: len(other.table)] == other.table
                         expect(is_next, f"block {block_id} is written, but another request's row in flight uses it")
         self.in_flight[step.step_id] = users
+
+    def copied(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Blocks are about to be copied, after all submitted steps.
+
+        Raises:
+            ContractError: a block is out of range, or one that would be overwritten is in use by a row in flight.
+        """
+        for source, destination in pairs:
+            both_exist = all(0 <= block_id < self._options.num_blocks for block_id in (source, destination))
+            expect(both_exist, f"block {source} can't be copied to {destination}")
+            is_used = any(destination in users for users in self.in_flight.values())
+            expect(not is_used, f"block {destination} is copied to, but a row in flight uses it")
 
     def collected(self, step_id: StepId) -> None:
         """A step is about to be collected.

@@ -111,7 +111,8 @@ class ScriptedBackend:
     def __init__(self, vocab_size: int, options: BackendOptions, scripts: Scripts | None = None) -> None:
         self._model = ScriptedModel(vocab_size, options, scripts or Scripts())
         self._referee = StepReferee(vocab_size, options)
-        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[Step | list[tuple[int, int]] | None] = queue.SimpleQueue()
+        self._num_copies = 0  # queued
         self._done: dict[StepId, StepResult | Exception] = {}
         self._masks: dict[StepId, Mapping[int, NDArray[np.uint32]]] = {}
         self._changed = threading.Condition()
@@ -156,9 +157,11 @@ class ScriptedBackend:
         return result
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy cells after all submitted steps."""
-        for source, destination in pairs:
-            self.write_block(destination, self.read_block(source))
+        """Queue copies of cells. Raises `ContractError` if a row in flight uses what they overwrite."""
+        self._referee.copied(pairs)
+        with self._changed:
+            self._num_copies += 1
+        self._steps.put(list(pairs))
 
     def read_block(self, block_id: int) -> bytes:
         """Ids and chains of one block."""
@@ -186,11 +189,16 @@ class ScriptedBackend:
 
     def _drain(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: all(step_id in self._done for step_id in self._referee.in_flight))
+            self._changed.wait_for(
+                lambda: not self._num_copies and all(step_id in self._done for step_id in self._referee.in_flight)
+            )
 
     def _work(self) -> None:
         broken: Exception | None = None
         while (step := self._steps.get()) is not None:
+            if isinstance(step, list):
+                self._copy(step)
+                continue
             started_s = time.monotonic()
             outcome: StepResult | Exception
             if broken:
@@ -207,6 +215,12 @@ class ScriptedBackend:
             with self._changed:
                 self._done[step.step_id] = outcome
                 self._changed.notify_all()
+
+    def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._model.cells.copy(pairs)
+        with self._changed:
+            self._num_copies -= 1
+            self._changed.notify_all()
 
     def _wait_for_masks(self, step: Step) -> Mapping[int, NDArray[np.uint32]]:
         deferred = {i for i, row in enumerate(step.rows) if row.deferred}

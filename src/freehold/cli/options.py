@@ -49,6 +49,12 @@ def with_settings(*, serve: bool, model: bool = True) -> Callable[[Callable[...,
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     text = setting.help[:1].upper() + setting.help[1:] + "."
     default = "" if setting.default is None else f" Default: {setting.default}."
+    if setting.is_switch:
+        names = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
+        switch = typer.Option(names, help=text + default, show_default=False)
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, switch]
+        )
     option = typer.Option(*setting.aliases, setting.flag, help=text + default, show_default=False, metavar="VALUE")
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]

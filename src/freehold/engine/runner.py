@@ -14,6 +14,8 @@ class Runner:
 
     def submit(self, plan: StepPlan) -> None:
         """Start a planned step and return at once."""
+        if plan.copies:
+            self._backend.copy_blocks(plan.copies)
         self._backend.submit(Step(plan.step_id, [_row(planned) for planned in plan.rows]))
 
     def collect(self, plan: StepPlan) -> list[RowOutcome]:

@@ -160,7 +160,9 @@ def _assemble(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
     )
-    scheduler = Scheduler(BlockPool(memory.num_blocks), limits, clock=time.monotonic)
+    scheduler = Scheduler(
+        BlockPool(memory.num_blocks), limits, clock=time.monotonic, prefix_caching=config.prefix_caching
+    )
     info = EngineInfo(
         model_family=model.family,
         vocab_size=model.vocab_size,

@@ -1,4 +1,7 @@
-"""KV blocks as ids: who holds how many of them. Bytes are the backend's; this file only counts."""
+"""KV blocks as ids: who holds how many of them. Bytes are the backend's; this file only counts.
+
+A block is held (by requests), cached (by the prefix tree), both, or else free.
+"""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -7,28 +10,36 @@ INT32 = "i"
 
 
 class BlockPool:
-    """A fixed number of blocks with reference counts.
+    """A fixed number of blocks with reference counts, one for each holder.
 
     Freed blocks are handed out again before untouched ones, so that memory that was never needed stays untouched.
 
     Attributes:
-        num_blocks: blocks in the pool, held or free.
+        num_blocks: blocks in the pool.
+        num_evictable: cached blocks that nobody holds.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self._ref_counts = [0] * num_blocks
+        self._is_cached = bytearray(num_blocks)
         self._free = list(range(num_blocks - 1, -1, -1))
+        self.num_evictable = 0
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds."""
+        """Blocks that are neither held nor cached."""
         return len(self._free)
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that a request can have: free ones, and cached ones that can go."""
+        return len(self._free) + self.num_evictable
 
     @property
     def num_held(self) -> int:
         """Blocks that somebody holds."""
-        return self.num_blocks - len(self._free)
+        return self.num_blocks - self.num_available
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` free blocks, one reference each. The caller has looked at `num_free`.
@@ -44,28 +55,60 @@ class BlockPool:
         return block_ids
 
     def share(self, block_ids: Iterable[int]) -> None:
-        """Add a reference to blocks that somebody holds already.
+        """Add a reference to blocks that are held or cached.
 
         Raises:
             ValueError: a block is free.
         """
         for block_id in block_ids:
             if self._ref_counts[block_id] == 0:
-                raise ValueError(f"block {block_id} is free and can't be shared")
+                if not self._is_cached[block_id]:
+                    raise ValueError(f"block {block_id} is free and can't be shared")
+                self.num_evictable -= 1
             self._ref_counts[block_id] += 1
 
     def release(self, block_ids: Iterable[int]) -> None:
-        """Drop one reference to each block; those without any left become free.
+        """Drop one reference to each block; those without any left become evictable if they are cached, else free.
 
         Raises:
-            ValueError: a block is free already.
+            ValueError: nobody holds a block.
         """
         for block_id in block_ids:
             if self._ref_counts[block_id] == 0:
-                raise ValueError(f"block {block_id} is free and can't be released")
+                raise ValueError(f"block {block_id} is not held and can't be released")
             self._ref_counts[block_id] -= 1
             if self._ref_counts[block_id] == 0:
-                self._free.append(block_id)
+                if self._is_cached[block_id]:
+                    self.num_evictable += 1
+                else:
+                    self._free.append(block_id)
+
+    def cache(self, block_id: int) -> None:
+        """Keep a block beyond its last holder.
+
+        Raises:
+            ValueError: nobody holds it, or it is cached already.
+        """
+        if self._ref_counts[block_id] == 0 or self._is_cached[block_id]:
+            raise ValueError(f"block {block_id} is not held, or cached already")
+        self._is_cached[block_id] = True
+
+    def uncache(self, block_id: int) -> None:
+        """No longer keep a block; if nobody holds it, it becomes free.
+
+        Raises:
+            ValueError: it isn't cached.
+        """
+        if not self._is_cached[block_id]:
+            raise ValueError(f"block {block_id} isn't cached")
+        self._is_cached[block_id] = False
+        if self._ref_counts[block_id] == 0:
+            self.num_evictable -= 1
+            self._free.append(block_id)
+
+    def is_cached(self, block_id: int) -> bool:
+        """Whether a block is kept beyond its last holder."""
+        return bool(self._is_cached[block_id])
 
     def ref_count(self, block_id: int) -> int:
         """References to one block."""
@@ -92,6 +135,11 @@ class BlockTable:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._buffer[: self._length])
+
+    def __getitem__(self, index: int) -> int:
+        if not 0 <= index < self._length:
+            raise IndexError(f"entry {index} of a table with {self._length}")
+        return self._buffer[index]
 
     @property
     def buffer(self) -> "array[int]":

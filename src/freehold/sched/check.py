@@ -32,11 +32,15 @@ def check_scheduler(scheduler: Scheduler) -> None:
         _expect(num_blocks <= -(-request.max_total // block_size), f"{name}: holds blocks that it never needs")
         if request.status is not Status.RUNNING:
             _expect(request.num_in_flight > 0 or num_blocks == 0, f"{name}: holds blocks and doesn't run")
-    check_pool(scheduler.pool, [request.table for request in everyone.values()])
+        if request.status is Status.RUNNING:
+            _expect(request.num_computed <= request.num_planned, f"{name}: more is computed than was planned")
+        _expect(request.num_kept <= request.num_computed // block_size, f"{name}: blocks are reused before their time")
+    check_pool(scheduler.pool, [request.table for request in everyone.values()], scheduler.memory.tree)
 
 
 def check_idle(scheduler: Scheduler) -> None:
-    """Nothing may be left when there is no work. Cheap enough for every time the engine goes to sleep.
+    """Nothing may be left when there is no work, and what the prefix tree keeps must be what the pool counts. Cheap
+    enough for every time the engine goes to sleep.
 
     Raises:
         InvariantError: a request, a step or a block was left behind.
@@ -49,6 +53,11 @@ def check_idle(scheduler: Scheduler) -> None:
         "blocks": scheduler.pool.num_held,
     }
     _expect(not any(left.values()), f"left behind by an idle scheduler: {left}")
+    num_cached, pool = len(scheduler.memory.tree), scheduler.pool
+    _expect(
+        num_cached == pool.num_evictable and num_cached + pool.num_free == pool.num_blocks,
+        f"of {pool.num_blocks} blocks {pool.num_free} are free, {pool.num_evictable} evictable, {num_cached} cached",
+    )
 
 
 def _expect(condition: bool, message: str) -> None:

@@ -40,10 +40,15 @@ class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepPlan(msgspec.Struct, frozen=True):
-    """The rows of one step, at most one a request. A plan without rows is never submitted."""
+    """The rows of one step, at most one a request. A plan without rows is never submitted.
+
+    Attributes:
+        copies: blocks to be copied before the step and after all earlier ones, (source, destination) in order.
+    """
 
     step_id: StepId
     rows: Sequence[PlannedRow]
+    copies: Sequence[tuple[int, int]] = ()
 
     @property
     def num_inputs(self) -> int:

@@ -4,6 +4,7 @@ from enum import Enum, auto
 
 from freehold.backends.base import FedBy, RowSampling
 from freehold.kv.blocks import BlockTable
+from freehold.kv.prefix import Node
 from freehold.protocol import Generate
 
 
@@ -20,7 +21,8 @@ class Request:
 
     Positions of one request, left to right::
 
-        [0, num_planned)            keys and values are in the cache, or steps in flight write them
+        [0, num_computed)           keys and values are in the blocks
+        [num_computed, num_planned) steps in flight write them
         [num_planned, num_total)    to be computed: known ids, and at the very end what a step in flight samples
         [num_total, max_total)      may still be sampled
 
@@ -32,6 +34,12 @@ class Request:
         num_in_flight: submitted, not yet applied steps that hold a row of this request.
         num_pending: ids that those rows will sample for certain.
         fed_by: the row that samples the newest pending id. Set if and only if `num_pending` > 0.
+        tip: the tree's node of the last of the first `num_kept` blocks; None while that is 0.
+        num_kept: blocks of the table that the prefix tree has been offered, or came from it.
+        num_shared: blocks of the table that came from the prefix tree.
+        is_suspect: what it computed must not be reused.
+        num_cached: prompt tokens that were reused when it first started; None before.
+        leader: a request that is computing the first `num_led` blocks of this one's ids, so this one waits.
         is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
     """
 
@@ -40,15 +48,23 @@ class Request:
         "generate",
         "ids",
         "is_drafting",
+        "is_suspect",
+        "leader",
         "max_total",
+        "num_cached",
+        "num_computed",
         "num_in_flight",
+        "num_kept",
+        "num_led",
         "num_pending",
         "num_planned",
         "num_prompt",
+        "num_shared",
         "rank",
         "sampling",
         "status",
         "table",
+        "tip",
     )
 
     def __init__(self, generate: Generate, *, max_total: int, rank: tuple[float, ...]) -> None:
@@ -69,11 +85,19 @@ class Request:
         )
         self.status = Status.WAITING
         self.table = BlockTable()
+        self.num_computed = 0
         self.num_planned = 0
         self.num_in_flight = 0
         self.num_pending = 0
         self.fed_by: FedBy | None = None
         self.is_drafting = False
+        self.tip: Node | None = None
+        self.num_kept = 0
+        self.num_shared = 0
+        self.is_suspect = False
+        self.num_cached: int | None = None
+        self.leader: Request | None = None
+        self.num_led = 0
 
     @property
     def num_total(self) -> int:

@@ -2,7 +2,8 @@
 
 There are no prefill and decode phases. A request has known ids (prompt and answer so far) and a number of computed
 ones, and every step lets computed catch up with known under a budget of tokens. A chunk that reaches the last known id
-samples the next. That one rule covers chunked prefill, decoding, drafts and recomputing after preemption.
+samples the next. That one rule covers chunked prefill, decoding, drafts, recomputing after preemption, and going on
+from what the prefix tree has.
 
 Step N+1 is planned while step N runs, so an answer's newest id may not be known yet: the row is then fed by the earlier
 row. If that row turns out to have ended the request, the later row is dropped when it arrives, and only then do the
@@ -15,9 +16,10 @@ from operator import attrgetter
 from typing import Protocol
 
 from freehold.backends.base import FedBy, StepId
-from freehold.kv.blocks import BlockPool, BlockTable
+from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits
+from freehold.sched.memory import Copy, KVMemory
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 from freehold.sched.policy import FirstComeFirstServed, Policy
 from freehold.sched.request import Request, Status
@@ -40,8 +42,10 @@ class Scheduler:
         limits: every request added has passed `freehold.sched.admission.check` against them.
         clock: seconds, monotonic; tests inject their own.
         proposer: with one, requests aren't planned ahead of their newest id, since guessing needs to know it.
+        prefix_caching: reuse what was computed before for the same ids.
 
     Attributes, for reading only:
+        memory: the blocks that requests hold and the prefix tree.
         live: all requests that have not ended; each is either in `waiting` or in `running`.
         waiting: new and preempted requests, in the policy's order.
         running: requests that hold blocks and may get a row in every step, in the same order.
@@ -56,11 +60,13 @@ class Scheduler:
         clock: Callable[[], float],
         policy: Policy | None = None,
         proposer: Proposer | None = None,
+        prefix_caching: bool = True,
     ) -> None:
         if limits.max_model_len > pool.num_blocks * limits.block_size:
             sizes = f"{pool.num_blocks} blocks of {limits.block_size}"
             raise ValueError(f"a request of {limits.max_model_len} tokens doesn't fit in {sizes}")
         self.pool = pool
+        self.memory = KVMemory(pool, limits.block_size, prefix_caching=prefix_caching, clock=clock)
         self.num_preemptions = 0
         self.limits = limits
         self._clock = clock
@@ -112,7 +118,7 @@ class Scheduler:
         if step.rows:
             self._next_step_id += 1
             self.in_flight[step.step_id] = step.requests
-        return StepPlan(step.step_id, step.rows)
+        return StepPlan(step.step_id, step.rows, step.copies)
 
     def _plan_running(self, step: "_StepDraft") -> None:
         ready = [(request, self._num_ready(request)) for request in self.running]
@@ -129,18 +135,26 @@ class Scheduler:
 
     def _plan_waiting(self, step: "_StepDraft") -> None:
         """Start waiting requests while rows, blocks and budget last. All their known tokens get blocks at once; every
-        running request keeps one block to grow into, so that starting one seldom preempts another."""
-        while step.budget and self.waiting and len(self.running) < self.limits.max_num_seqs:
-            request = self.waiting[0]
-            num_blocks = self._num_blocks(len(request.ids))
-            if request.num_in_flight or num_blocks + len(self.running) > self.pool.num_free:
+        running request keeps one block to grow into, so that starting one seldom preempts another. Who follows a
+        running request, to reuse what that one computes, holds up nobody behind it."""
+        for request in self.waiting[: self.limits.max_num_seqs]:
+            if step.budget == 0 or len(self.running) >= self.limits.max_num_seqs:
                 return
-            del self.waiting[0]
+            if self.memory.follows(request):
+                continue
+            if request.num_in_flight:
+                return
+            match = self.memory.find(request)
+            if self.memory.find_leader(request, match, self.running):
+                continue
+            copies = self.memory.start(request, match, num_spare=len(self.running))
+            if copies is None:
+                return
+            self._take_out(self.waiting, request)
             request.status = Status.RUNNING
             insort(self.running, request, key=_rank)
-            request.table.extend(self.pool.allocate(num_blocks))
-            num_inputs = min(request.num_uncomputed, step.budget)
-            self._add_row(step, request, num_inputs, max_drafts=0)
+            step.copies.extend(copies)
+            self._add_row(step, request, min(request.num_uncomputed, step.budget), max_drafts=0)
 
     def _num_ready(self, request: Request) -> int:
         """Inputs of a running request that this step could compute."""
@@ -180,16 +194,13 @@ class Scheduler:
         if self._proposer is None or request.num_pending or max_drafts <= 0:
             return ()
         drafts = self._proposer.propose(request.ids, max_drafts)[:max_drafts]
-        missing = self._num_blocks(request.num_total + len(drafts)) - len(request.table)
-        if missing > self.pool.num_free:
+        missing = self.memory.num_blocks(request.num_total + len(drafts)) - len(request.table)
+        if missing > self.pool.num_available:
             return ()
-        request.table.extend(self.pool.allocate(max(0, missing)))
+        self.memory.grow(request, max(0, missing))
         return drafts
 
     # ------------------------------------------------------------------ blocks
-
-    def _num_blocks(self, num_positions: int) -> int:
-        return -(-num_positions // self.limits.block_size)
 
     def _reserve(self, request: Request, num_positions: int) -> bool:
         """Give a running request blocks for its first `num_positions`, preempting those behind it if need be. False if
@@ -197,23 +208,24 @@ class Scheduler:
 
         The first in order can take from all others, so it always gets on, and so in turn does everyone.
         """
-        missing = self._num_blocks(num_positions) - len(request.table)
+        missing = self.memory.num_blocks(num_positions) - len(request.table)
         if missing <= 0:
             return True
-        while missing > self.pool.num_free + self._num_returning() and self.running[-1] is not request:
+        while missing > self.pool.num_available + self._num_returning() and self.running[-1] is not request:
             self._preempt(self.running[-1])
-        if missing > self.pool.num_free:
+        if missing > self.pool.num_available:
             return False
-        request.table.extend(self.pool.allocate(missing))
+        self.memory.grow(request, missing)
         return True
 
     def _num_returning(self) -> int:
         """Blocks that return as soon as the steps in flight are applied."""
         leaving = {id(r): r for step in self.in_flight.values() for r in step if r.status is not Status.RUNNING}
-        return sum(len(request.table) for request in leaving.values())
+        return self.memory.num_returning(leaving.values())
 
     def _preempt(self, request: Request) -> None:
-        """Take a running request's blocks; it starts over later with the ids it has, and computes the same again."""
+        """Take a running request's blocks; it starts over later with the ids it has, and computes what isn't cached
+        any more again."""
         self._take_out(self.running, request)
         request.status = Status.WAITING
         request.num_planned = 0
@@ -224,8 +236,7 @@ class Scheduler:
     def _release_if_left(self, request: Request) -> None:
         """Return the blocks of a request that no longer runs once no step in flight writes to them."""
         if request.status is not Status.RUNNING and request.num_in_flight == 0:
-            self.pool.release(request.table)
-            request.table = BlockTable()
+            self.memory.release(request)
 
     # ------------------------------------------------------------------ apply
 
@@ -238,8 +249,13 @@ class Scheduler:
         events: list[Event] = []
         for request, row, outcome in zip(self.in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
             self._settle(request, row)
+            if outcome.finite and row.start_pos == request.num_computed:  # else it follows on a step that failed
+                num_valid = len(outcome.token_ids) if row.num_sampled > 1 else row.num_inputs
+                request.num_computed += num_valid
             if request.status is not Status.ENDED:
                 self._take_ids(request, row, outcome, events)
+            if request.status is Status.RUNNING:
+                self.memory.keep(request)
             self._release_if_left(request)
         return events
 
@@ -268,6 +284,7 @@ class Scheduler:
             message = (
                 f"the model's logits after position {row.start_pos + row.num_inputs - 1} hold a NaN or an infinity"
             )
+            self.memory.distrust(request)
             events.append(self._end(request, "failed", code="numeric_error", message=message))
             return
         if not outcome.token_ids:
@@ -304,6 +321,7 @@ class Scheduler:
             reason=reason,
             num_prompt_tokens=request.num_prompt,
             num_output_tokens=request.num_output,
+            num_cached_tokens=request.num_cached or 0,
             stop_id=request.ids[-1] if reason == "stop" else None,
             code=code,
             message=message,
@@ -316,10 +334,11 @@ class Scheduler:
 class _StepDraft:
     """A step while it is being planned."""
 
-    __slots__ = ("budget", "requests", "rows", "step_id")
+    __slots__ = ("budget", "copies", "requests", "rows", "step_id")
 
     def __init__(self, step_id: StepId, budget: int) -> None:
         self.step_id = step_id
         self.budget = budget
         self.rows: list[PlannedRow] = []
+        self.copies: list[Copy] = []
         self.requests: list[Request] = []

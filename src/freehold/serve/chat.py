@@ -70,7 +70,9 @@ async def create_chat(request: Request) -> Response | ASGIApp:
             prompt_ids=prompt_ids,
         )
         seed = fresh_seed() if params.seed is None else params.seed
-        jobs = plan_jobs(service, head.id, [prompt_ids], params, seed, "messages")
+        jobs = plan_jobs(
+            service, head.id, [prompt_ids], params, seed=seed, param="messages", cache_salt=body.cache_salt
+        )
         headers = {"x-seed": str(seed)}
         record.num_prompt_tokens = len(prompt_ids)
         if body.stream:

@@ -82,7 +82,15 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             n=params.n,
         )
         seed = fresh_seed() if params.seed is None else params.seed
-        jobs = plan_jobs(service, head.id, [prompt.ids for prompt in prompts], params, seed, "prompt")
+        jobs = plan_jobs(
+            service,
+            head.id,
+            [prompt.ids for prompt in prompts],
+            params,
+            seed=seed,
+            param="prompt",
+            cache_salt=body.cache_salt,
+        )
         headers = {"x-seed": str(seed)}
         record.num_prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
         if body.stream:

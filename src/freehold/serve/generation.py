@@ -10,7 +10,7 @@ from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError
 from freehold.protocol import Generate, RequestId, Tokens
 from freehold.serve.reply import Record
-from freehold.serve.schema import Usage
+from freehold.serve.schema import PromptTokensDetails, Usage
 from freehold.serve.service import Service
 from freehold.text.params import SamplingParams, context_room
 from freehold.text.stream import TextResult, TextStream
@@ -43,7 +43,14 @@ class Job:
 
 
 def plan_jobs(
-    service: Service, request_id: str, prompts: Sequence[Sequence[int]], params: SamplingParams, seed: int, param: str
+    service: Service,
+    request_id: str,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    *,
+    seed: int,
+    param: str,
+    cache_salt: str | None,
 ) -> list[Job]:
     """Jobs of a request: `n` answers to each prompt. A prompt's answers don't depend on the prompts beside it.
 
@@ -51,6 +58,7 @@ def plan_jobs(
         prompts: token ids.
         seed: taken if the parameters have none.
         param: the field that the prompts came from.
+        cache_salt: cached prompts are shared only with requests that have the same.
 
     Raises:
         RequestError: a prompt is too long or holds ids that the model doesn't have.
@@ -63,7 +71,10 @@ def plan_jobs(
         for choice in range(params.n):
             sampling = params.to_engine(eos_ids=tokenizer.eos_ids, choice=choice, fresh_seed=seed, room=room)
             generate = Generate(
-                request_id=RequestId(f"{request_id}-{len(jobs)}"), prompt_ids=tuple(ids), sampling=sampling
+                request_id=RequestId(f"{request_id}-{len(jobs)}"),
+                prompt_ids=tuple(ids),
+                sampling=sampling,
+                cache_namespace=cache_salt or "",
             )
             text = TextStream(tokenizer, ids, params.stop_strings, sampling.stop_ids)
             jobs.append(Job(len(jobs), generate, text))
@@ -118,10 +129,16 @@ async def fold(pieces: AsyncGenerator[Piece, None], num_jobs: int) -> list[TextR
 
 
 def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
-    """Usage of a request: each prompt once, every output."""
+    """Usage of a request: each prompt once, every output. What was reused is what a prompt's first answer reused."""
     num_prompt = sum(result.num_prompt_tokens for result in results[::jobs_per_prompt])
     num_output = sum(result.num_output_tokens for result in results)
-    return Usage(prompt_tokens=num_prompt, completion_tokens=num_output, total_tokens=num_prompt + num_output)
+    num_cached = sum(result.num_cached_tokens for result in results[::jobs_per_prompt])
+    return Usage(
+        prompt_tokens=num_prompt,
+        completion_tokens=num_output,
+        total_tokens=num_prompt + num_output,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached),
+    )
 
 
 async def _answer(engine: AsyncEngine, job: Job) -> AsyncGenerator[Piece, None]:

@@ -4,7 +4,7 @@ Requests: `body.decode` refuses what stands in none of a struct's fields, `NEUTR
 mean absent. Types are checked here, values where they are used (`freehold.text.params`, the surfaces).
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,7 +15,6 @@ IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key"
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
-    "cache_salt": (),
     "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
@@ -68,6 +67,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
+    cache_salt: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):

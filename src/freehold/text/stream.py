@@ -33,6 +33,7 @@ class TextResult:
         finish_reason: ``stop`` if a stop string or stop id ended the answer, else the engine's reason.
         stop: the stop string or stop id.
         num_output_tokens: ``len(token_ids)``: what the answer is charged for.
+        num_cached_tokens: of the prompt's, those that were reused instead of computed.
     """
 
     text: str
@@ -43,6 +44,7 @@ class TextResult:
     stop: str | int | None
     num_prompt_tokens: int
     num_output_tokens: int
+    num_cached_tokens: int
 
 
 class TextStream:
@@ -108,4 +110,5 @@ class TextStream:
             stop=self._matcher.hit if stopped_by_text else event.stop_id,
             num_prompt_tokens=event.num_prompt_tokens,
             num_output_tokens=len(self._token_ids),
+            num_cached_tokens=event.num_cached_tokens,
         )

@@ -49,7 +49,7 @@ def test_free_blocks_can_neither_be_released_nor_shared() -> None:
     pool = BlockPool(3)
     block_ids = pool.allocate(1)
     pool.release(block_ids)
-    with pytest.raises(ValueError, match="free"):
+    with pytest.raises(ValueError, match="not held"):
         pool.release(block_ids)
     with pytest.raises(ValueError, match="free"):
         pool.share(block_ids)

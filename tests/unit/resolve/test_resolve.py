@@ -78,6 +78,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "served_model_name": "mine",
         "max_body_bytes": "1M",
         "log_level": "debug",
+        "enable_prefix_caching": "false",
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in resolve.SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)
@@ -90,6 +91,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     assert from_flags.engine == from_file.engine == from_environment.engine
     assert from_flags.serve == from_file.serve == from_environment.serve
     assert from_flags.engine.max_model_len == 77
+    assert from_flags.engine.prefix_caching is False
     assert from_flags.engine.kv_cache_bytes == 64 << 20
     assert {value.source for value in from_environment.values.values()} == {s.variable for s in resolve.SETTINGS}
 

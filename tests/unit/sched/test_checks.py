@@ -19,9 +19,9 @@ LIMITS = Limits(max_model_len=64, vocab_size=100, block_size=4, max_num_seqs=2, 
 def busy() -> Scheduler:
     """Two requests run with a step in flight, two wait."""
     scheduler = Scheduler(BlockPool(16), LIMITS, clock=lambda: 0.0)
-    for name in "abcd":
+    for first_id, name in enumerate("abcd"):
         sampling = Sampling(max_tokens=8)
-        scheduler.add(Generate(request_id=RequestId(name), prompt_ids=(1, 2, 3, 4, 5), sampling=sampling))
+        scheduler.add(Generate(request_id=RequestId(name), prompt_ids=(first_id, 2, 3, 4, 5), sampling=sampling))
     scheduler.plan()
     check_scheduler(scheduler)
     return scheduler

@@ -43,7 +43,7 @@ def test_plain_answer() -> None:
     deltas, result = run(TextStream(byte_level_tokenizer(), []), [[i] for i in ids])
     check(deltas, result)
     assert [delta.text for delta in deltas] == list("abc def")
-    assert result == TextResult("abc def", "", tuple(ids), result.digests, "length", None, 3, len(ids))
+    assert result == TextResult("abc def", "", tuple(ids), result.digests, "length", None, 3, len(ids), 0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 50])

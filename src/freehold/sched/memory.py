@@ -1,0 +1,181 @@
+"""Blocks for requests: which ones each gets, what of them is reused, and what is kept for those that come later.
+
+Only what an applied step has written enters the prefix tree. So a step that fails leaves nothing there, and whoever
+finds a block may read it in the very next step.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from freehold.kv.blocks import BlockPool, BlockTable
+from freehold.kv.prefix import Match, Node, Place, PrefixTree
+from freehold.sched.request import Request, Status
+
+Copy = tuple[int, int]
+
+
+@dataclass(slots=True)
+class PrefixCounts:
+    """Since start-up, in tokens of requests that started for the first time: all their known ids, and those reused."""
+
+    num_queried: int = 0
+    num_hit: int = 0
+
+
+class KVMemory:
+    """The block pool and the prefix tree over it, on behalf of requests.
+
+    Args:
+        prefix_caching: without it, blocks are free as soon as nobody holds them.
+        clock: seconds, monotonic; for pins.
+    """
+
+    def __init__(self, pool: BlockPool, block_size: int, *, prefix_caching: bool, clock: Callable[[], float]) -> None:
+        self.pool = pool
+        self.tree = PrefixTree(pool, block_size)
+        self.counts = PrefixCounts()
+        self._block_size = block_size
+        self._prefix_caching = prefix_caching
+        self._clock = clock
+
+    def num_blocks(self, num_positions: int) -> int:
+        """Blocks that hold so many positions."""
+        return -(-num_positions // self._block_size)
+
+    # ------------------------------------------------------------------ start
+
+    def find(self, request: Request) -> Match:
+        """What is cached of a request's ids. The last one is left out: it must be computed to sample what follows."""
+        return self.tree.match(request.generate.cache_namespace, request.ids, len(request.ids) - 1)
+
+    def find_leader(self, request: Request, match: Match, running: Iterable[Request]) -> bool:
+        """Whether a running request is computing blocks that this one could reuse next. It then becomes its leader."""
+        if not self._prefix_caching:
+            return False
+        size, tip = self._block_size, match.tip
+        pos = len(match.nodes) * size
+        next_ids = request.ids[pos : pos + size]
+        for other in running:
+            num_full = other.num_prompt // size
+            if (
+                other.tip is tip
+                and other.num_kept < num_full
+                and other.ids[pos : pos + size] == next_ids
+                and other.generate.cache_namespace == request.generate.cache_namespace
+            ):
+                request.leader, request.num_led = other, len(match.nodes)
+                while request.num_led < num_full and request.ids[pos : pos + size] == other.ids[pos : pos + size]:
+                    request.num_led, pos = request.num_led + 1, pos + size
+                return True
+        return False
+
+    def follows(self, request: Request) -> bool:
+        """Whether the request should wait, since its leader still computes what it would have to compute itself. Once
+        the leader no longer runs, the first of those that followed takes over."""
+        leader = request.leader
+        if leader is not None and leader.status is Status.RUNNING and leader.num_kept < request.num_led:
+            return True
+        request.leader = None
+        return False
+
+    def start(self, request: Request, match: Match, num_spare: int) -> Sequence[Copy] | None:
+        """Give a request blocks for all its known ids, cached ones where there are any.
+
+        Args:
+            match: what `find` has found just now.
+            num_spare: blocks that must remain available.
+
+        Returns:
+            Copies to be made before its first step; None if there are too few blocks. Nothing was taken then.
+        """
+        shared = [node.block_id for node in match.nodes]
+        num_new = self.num_blocks(len(request.ids)) - len(shared)
+        num_evictable = sum(self.pool.ref_count(block_id) == 0 for block_id in shared)
+        num_left = self.pool.num_available - num_evictable - num_new - num_spare
+        if num_left < 0:
+            return None
+        # What is copied must outlive the allocation; where it can't be spared, its ids are computed again.
+        sources = [match.source.block_id] if match.source is not None and num_left > 0 else []
+        self.pool.share([*shared, *sources])
+        fresh = self._allocate(num_new)
+        self._give_back(sources)
+        request.table.extend([*shared, *fresh])
+        request.tip = match.tip
+        request.num_kept = request.num_shared = len(shared)
+        num_reused = len(shared) * self._block_size + (match.num_copied if sources else 0)
+        request.num_planned = request.num_computed = num_reused
+        if request.num_cached is None:
+            request.num_cached = num_reused
+            self.counts.num_queried += len(request.ids)
+            self.counts.num_hit += num_reused
+        return [(source, fresh[0]) for source in sources]
+
+    # ------------------------------------------------------------------ grow and shrink
+
+    def grow(self, request: Request, num_blocks: int) -> None:
+        """Add blocks to a request that runs. The caller has looked at the pool's `num_available`."""
+        request.table.extend(self._allocate(num_blocks))
+
+    def keep(self, request: Request) -> None:
+        """Offer the tree the full blocks that applied steps have computed."""
+        end = min(request.num_computed, len(request.ids)) // self._block_size
+        if request.num_kept >= end:
+            return
+        is_tip_kept = request.tip is None or request.tip.is_kept
+        if self._prefix_caching and is_tip_kept and not request.is_suspect:
+            for index in range(request.num_kept, end):
+                ids = request.ids[index * self._block_size : (index + 1) * self._block_size]
+                request.tip = self.tree.add(request.generate.cache_namespace, request.tip, ids, request.table[index])
+        request.num_kept = end
+
+    def release(self, request: Request) -> None:
+        """Take all blocks of a request that no step in flight uses. What was computed stays in the tree."""
+        self.keep(request)
+        self._keep_tail(request)
+        self._give_back(request.table)
+        request.table = BlockTable()
+        request.tip = None
+        request.num_kept = request.num_computed = 0
+
+    def distrust(self, request: Request) -> None:
+        """What a request has computed must not be reused: take it out of the tree, and keep nothing from here on."""
+        request.is_suspect = True
+        first: Node | None = None
+        place: Place | None = request.tip
+        while isinstance(place, Node) and place.end_pos > request.num_shared * self._block_size:
+            first, place = place, place.parent
+        if first is not None and first.is_kept:
+            self.tree.drop(first)
+
+    def num_returning(self, leaving: Iterable[Request]) -> int:
+        """Blocks that become available when these requests let go of theirs."""
+        held = Counter(block_id for request in leaving for block_id in request.table)
+        return sum(self.pool.ref_count(block_id) == num_held for block_id, num_held in held.items())
+
+    def pin(self, namespace: str, ids: Sequence[int], ttl_s: float) -> int:
+        """Keep a cached beginning of `ids` for that long, unless requests can't run without its blocks.
+
+        Returns:
+            How many ids are pinned: full blocks only.
+        """
+        return self.tree.pin(namespace, ids, self._clock() + ttl_s)
+
+    def _keep_tail(self, request: Request) -> None:
+        known = min(request.num_computed, len(request.ids))
+        index, num_ids = divmod(known, self._block_size)
+        is_tip_kept = request.tip is None or request.tip.is_kept
+        if self._prefix_caching and num_ids and is_tip_kept and not request.is_suspect:
+            ids = request.ids[known - num_ids : known]
+            self.tree.add_tail(request.generate.cache_namespace, request.tip, ids, request.table[index])
+
+    def _allocate(self, num_blocks: int) -> list[int]:
+        missing = num_blocks - self.pool.num_free
+        if missing > 0:
+            self.tree.unpin_expired(self._clock())
+            self.tree.evict(missing)
+        return self.pool.allocate(num_blocks)
+
+    def _give_back(self, block_ids: Iterable[int]) -> None:
+        self.pool.release(block_ids)
+        self.tree.released(block_ids)
