@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kinds import CPU, REFERENCE, Kind
-from msgspec.structs import replace
+from msgspec import structs
 from tiny_models import token_ids
 
 from freehold.arch import read_model
@@ -106,7 +106,7 @@ def answers(engine: Engine, wanted: Sequence[Generate]) -> list[Answer]:
         assert all(isinstance(event, Tokens) for event in tokens)
         ids = tuple(i for event in tokens for i in event.token_ids)
         digests = tuple(d for event in tokens for d in event.digests)
-        lasting = replace(finish, num_cached_tokens=0)  # depends on what came before, and only that may
+        lasting = structs.replace(finish, num_cached_tokens=0)  # depends on what came before, and only that may
         found.append(Answer(ids, digests, lasting, finish.num_cached_tokens))
     return found
 
@@ -169,6 +169,62 @@ def check_matrix(path: Path, kind: Kind) -> None:
         assert together(path, kind, num_threads=2) == truth, "two threads"
 
 
+def sharing(vocab_size: int) -> list[Generate]:
+    """Requests whose prompts begin alike: one long, its beginnings around the borders of blocks, each alone and with
+    other ids after it, and the long one four times more."""
+    long = tuple(i % vocab_size for i in token_ids(LARGEST, seed=100))
+    prompts = [long]
+    for num_shared in (1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, LARGEST - 1):
+        prompts += [long[:num_shared], (*long[:num_shared], (long[num_shared] + 1) % vocab_size, *long[:7])]
+    prompts += [long] * 4
+    return [
+        Generate(
+            request_id=RequestId(str(index)),
+            prompt_ids=prompt,
+            sampling=Sampling(max_tokens=NUM_IDS, **SAMPLINGS[index % len(SAMPLINGS)]),
+            digests=True,
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+
+
+def next_turns(wanted: Sequence[Generate], before: Sequence[Answer]) -> list[Generate]:
+    """Each request again, with its answer and a little more after its prompt."""
+    return [
+        structs.replace(request, prompt_ids=(*request.prompt_ids, *answer.token_ids, 1, 2, 3))
+        for request, answer in zip(wanted, before, strict=True)
+    ]
+
+
+def check_cache(path: Path, kind: Kind) -> None:
+    """Cold, warm, in part: what was computed before changes nothing but how much is computed."""
+    with started(path, kind, prefix_caching=False) as engine:
+        wanted = sharing(engine.info.vocab_size)
+        truth = [answers(engine, [request])[0] for request in wanted]
+        turns = next_turns(wanted, truth)
+        turns_truth = [answers(engine, [request])[0] for request in turns]
+        assert {answer.num_cached for answer in truth + turns_truth} == {0}
+    with started(path, kind, max_num_batched_tokens=17) as engine:
+        assert [answers(engine, [request])[0] for request in wanted[:1]] == truth[:1], "cold"
+        for again in range(2):
+            found = [answers(engine, [request])[0] for request in wanted]
+            assert found == truth, "in part or whole from the cache"
+            least = [len(request.prompt_ids) - (1 if again else 9) for request in wanted]
+            assert all(answer.num_cached >= num for answer, num in zip(found, least, strict=True))
+        found = [answers(engine, [request])[0] for request in turns]
+        assert found == turns_truth, "answers from the cache"
+        for answer, before in zip(found, wanted, strict=True):
+            assert answer.num_cached >= len(before.prompt_ids) + NUM_IDS - 1
+    with started(path, kind) as engine:
+        found = answers(engine, wanted)
+        assert found == truth, "all at once"
+        assert any(answer.num_cached for answer in found)
+    with started(path, kind, max_num_batched_tokens=64, **smallest_pool(path, kind)) as engine:
+        short = [request for request in wanted if len(request.prompt_ids) < LARGEST - 8]
+        short_truth = [one for one in truth if one.finish.num_prompt_tokens < LARGEST - 8]
+        assert answers(engine, short) == answers(engine, short) == short_truth, "evicted all the time"
+
+
 def case_id(value: Kind | tuple[str, str]) -> str:
     return str(value) if isinstance(value, Kind) else "-".join(value)
 
@@ -178,6 +234,11 @@ def test_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:
     check_matrix(tiny(*model).path, kind)
 
 
+@pytest.mark.parametrize(("model", "kind"), TINY_CASES, ids=case_id)
+def test_tiny_models_from_the_cache(model: tuple[str, str], kind: Kind, tiny) -> None:
+    check_cache(tiny(*model).path, kind)
+
+
 @pytest.mark.parametrize("kind", [Kind("cpu"), Kind("cpu", "int8")], ids=str)
 def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
     """The same with several things changed at once, to load the model less often."""
@@ -185,6 +246,7 @@ def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
     pool = smallest_pool(smollm2_path, kind)
     assert together(smollm2_path, kind, max_num_batched_tokens=17, num_threads=2, **pool) == truth
     check_preempted(smollm2_path, kind, truth)
+    check_cache(smollm2_path, kind)
 
 
 @pytest.mark.slow
