@@ -43,7 +43,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     Attributes:
         cache_namespace: only requests of the same namespace share cached keys and values.
-        digests: also report a digest of the logits behind each id (see DESIGN law 1).
+        digests: also report a digest of the logits behind each id (docs/decisions/determinism.md).
     """
 
     request_id: RequestId

@@ -1,4 +1,4 @@
-"""The ledger: what came in and how it ended. Nothing accepted is lost (DESIGN, law 2)."""
+"""The ledger: what came in and how it ended. Nothing accepted is lost."""
 
 from dataclasses import dataclass
 
