@@ -1,4 +1,4 @@
-"""Content hashes of files, remembered on disk by path, size and time, since hashing gigabytes takes seconds."""
+"""Content hashes of files, remembered on disk by path, size and times, since hashing gigabytes takes seconds."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from freehold.files.disk import write_atomically
 from freehold.files.mapped import FileStamp, MappedFile
 
-_FORMAT = 1
+_FORMAT = 2
 _SETTLE_NS = 2_000_000_000  # a file this young may change again without its time telling
 _PIECE_BYTES = 8 << 20
 
@@ -32,7 +32,7 @@ def file_digest(file: MappedFile, cache_dir: Path | None) -> str:
         digest.update(pieces[start : start + _PIECE_BYTES])
     file.check_unchanged()
     found = digest.hexdigest()
-    if cache_dir is not None and time.time_ns() - file.stamp.mtime_ns > _SETTLE_NS:
+    if cache_dir is not None and _is_settled(file.stamp):
         remember_digest(file, found, cache_dir)
     return found
 
@@ -47,12 +47,22 @@ def remember_digest(file: MappedFile, digest: str, cache_dir: Path) -> None:
         return
 
 
+def _is_settled(stamp: FileStamp) -> bool:
+    return time.time_ns() - max(stamp.mtime_ns, stamp.ctime_ns) > _SETTLE_NS
+
+
 def _entry(file: MappedFile, cache_dir: Path) -> Path:
     return cache_dir / f"{hashlib.sha256(os.fsencode(file.path.resolve())).hexdigest()}.json"
 
 
 def _stamp_fields(stamp: FileStamp) -> dict[str, int]:
-    return {"size": stamp.size, "mtime_ns": stamp.mtime_ns, "device": stamp.device, "inode": stamp.inode}
+    return {
+        "size": stamp.size,
+        "mtime_ns": stamp.mtime_ns,
+        "ctime_ns": stamp.ctime_ns,
+        "device": stamp.device,
+        "inode": stamp.inode,
+    }
 
 
 def _read_entry(entry: Path, stamp: FileStamp) -> str | None:

@@ -17,17 +17,21 @@ _LFS_START = b"version https://git-lfs.github.com/spec/"
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """What tells one state of a file from another: size in bytes, times in nanoseconds, device and inode."""
+    """What tells one state of a file from another: size in bytes, times in nanoseconds, device and inode.
+
+    The time of content can be set back by whoever writes; the time of change (ctime) can not.
+    """
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     device: int
     inode: int
 
     @classmethod
     def of(cls, status: os.stat_result) -> "FileStamp":
         """Stamp of a `stat` or `fstat` result."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
 
 
 class MappedFile:
@@ -101,14 +105,15 @@ class MappedFile:
             raise ModelFileError(
                 f"{self.path} was truncated from {self.size} to {now.size} bytes while in use; restore it and restart."
             )
-        if now != self._stamp:
-            raise ModelFileError(f"{self.path} was changed while in use; restart to load the new contents.")
+        # The name first: losing it also changes the time of change of the file that had it.
         try:
-            named = FileStamp.of(os.stat(self.path))
+            named = os.stat(self.path)
         except OSError:
             raise ModelFileError(f"{self.path} was removed while in use; restore it and restart.") from None
-        if named != self._stamp:
+        if (named.st_dev, named.st_ino) != (now.device, now.inode):
             raise ModelFileError(f"{self.path} was replaced while in use; restart to load the new file.")
+        if now != self._stamp:
+            raise ModelFileError(f"{self.path} was changed while in use; restart to load the new contents.")
 
     def release_pages(self) -> None:
         """Drop this mapping's pages from resident memory. They come back from the page cache or disk when read."""

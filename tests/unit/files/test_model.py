@@ -38,6 +38,13 @@ def hugging_face(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour later: nothing was just written. (No one can set back a file's time of change.)"""
+    true_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: true_ns() + 3_600_000_000_000)
+
+
 def fingerprint(path: Path, cache_dir: Path | None = None) -> str:
     with open_model(path, cache_dir=cache_dir) as model:
         return model.fingerprint()
@@ -96,7 +103,8 @@ def test_side_files_belong_to_the_fingerprint(hugging_face: Path, name: str) -> 
     assert fingerprint(hugging_face) != before
 
 
-def test_digests_are_remembered_by_path_size_and_time(gguf: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("settled")
+def test_digests_are_remembered_by_path_size_and_times(gguf: Path, tmp_path: Path) -> None:
     cache = tmp_path / "hashes"
     true = fingerprint(gguf, cache)
     (remembered,) = cache.iterdir()
@@ -104,7 +112,7 @@ def test_digests_are_remembered_by_path_size_and_time(gguf: Path, tmp_path: Path
     assert known["path"] == str(gguf)
     remembered.write_text(json.dumps({**known, "sha256": "0" * 64}))
     assert fingerprint(gguf, cache) != true  # so it was taken from there
-    for field, value in (("format", 0), ("size", 1), ("mtime_ns", 1), ("inode", 1), ("device", 1)):
+    for field, value in (("format", 1), ("size", 1), ("mtime_ns", 1), ("ctime_ns", 1), ("inode", 1), ("device", 1)):
         remembered.write_text(json.dumps({**known, "sha256": "0" * 64, field: value}))
         assert fingerprint(gguf, cache) == true, field
     for rubbish in ("", "[]", "{}", "not json", "[" * 10**5):
@@ -115,8 +123,24 @@ def test_digests_are_remembered_by_path_size_and_time(gguf: Path, tmp_path: Path
     assert fingerprint(gguf, cache) == true
 
 
+@pytest.mark.usefixtures("settled")
+def test_contents_changed_in_place_are_noticed_though_the_time_is_set_back(gguf: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "hashes"
+    before = fingerprint(gguf, cache)
+    assert [entry.name for entry in cache.iterdir()]  # it was remembered
+    size = gguf.stat().st_size
+    with gguf.open("r+b") as file:
+        file.seek(size - 1)
+        file.write(b"\x7f")
+    os.utime(gguf, ns=(OLD_NS, OLD_NS))
+    assert (gguf.stat().st_size, gguf.stat().st_mtime_ns) == (size, OLD_NS)
+    after = fingerprint(gguf, cache)
+    assert after != before
+    assert after == fingerprint(gguf)
+
+
 def test_digests_of_a_file_that_was_just_written_are_not_remembered(gguf: Path, tmp_path: Path) -> None:
-    os.utime(gguf)
+    """Whatever its time of content says."""
     fingerprint(gguf, tmp_path / "hashes")
     assert not (tmp_path / "hashes").exists()
 
@@ -141,6 +165,12 @@ def rewrite(path: Path) -> None:
         file.write(b"GGUF")
 
 
+def rewrite_and_set_the_time_back(path: Path) -> None:
+    time.sleep(0.02)  # longer than the clock of file times may stand still
+    rewrite(path)
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
 def replace(path: Path) -> None:
     other = path.with_name("other")
     other.write_bytes(path.read_bytes())
@@ -153,6 +183,7 @@ def replace(path: Path) -> None:
         (truncate, "truncated"),
         (grow, "changed"),
         (rewrite, "changed"),
+        (rewrite_and_set_the_time_back, "changed"),
         (replace, "replaced"),
         (Path.unlink, "removed"),
     ],
