@@ -62,9 +62,13 @@ class Served:
 
     def engine_pid(self) -> int:
         """The process that runs the engine."""
-        command = b"freehold.engine.process"
-        (pid,) = (pid for pid in self.family() if command in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+        (pid,) = self.engines()
         return pid
+
+    def engines(self) -> list[int]:
+        """All processes that run an engine."""
+        command = b"freehold.engine.process"
+        return [pid for pid in self.family() if command in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
 
     def cpu_s(self) -> float:
         """Processor time of the whole family."""
@@ -186,6 +190,7 @@ def test_a_killed_engine_comes_back_with_the_same_tokens(served: Served) -> None
     assert httpx.get(f"{served.url}/livez", timeout=TIMEOUT_S).status_code == 200
     while (ready := httpx.get(f"{served.url}/readyz", timeout=TIMEOUT_S)).status_code == 503:
         assert ready.headers["retry-after"] == "1"
+        assert ready.json()["error"]["code"] == "engine_restarting"
         assert time.monotonic() - killed_s < TIMEOUT_S
         time.sleep(0.05)
     assert ids(served.chat(temperature=1.0, seed=3, max_tokens=24)) == before
@@ -213,6 +218,20 @@ def test_a_killed_server_leaves_nothing_behind(smollm2_path: Path) -> None:
     served.process.communicate(timeout=TIMEOUT_S)  # the engine has its end of stderr too
     state = Path(f"/proc/{engine}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.slow
+def test_a_server_whose_engine_always_dies_ends_with_an_error(smollm2_path: Path) -> None:
+    served = Served(smollm2_path)
+    for _ in range(6):  # the first engine answered a request, so it doesn't count
+        engine = served.engine_pid()
+        os.kill(engine, signal.SIGKILL)
+        while served.process.poll() is None and served.engines() in ([], [engine]):
+            time.sleep(0.01)
+    _, log = served.process.communicate(timeout=TIMEOUT_S)
+    assert served.process.returncode == 1, log
+    assert "freehold: the engine ended 5 times in a row" in log.splitlines()[-1]
+    assert "Traceback" not in log
 
 
 def test_prompts_stay_out_of_the_log(smollm2_path: Path) -> None:

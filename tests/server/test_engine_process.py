@@ -86,6 +86,7 @@ def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server, monkeypat
         assert server.http.get("/livez").status_code == 200
         refused = server.chat()
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["error"]["code"] == "engine_stalled"
         check_died(futures)
     answers(server)
 

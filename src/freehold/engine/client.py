@@ -60,7 +60,8 @@ class Engine(EngineHandle):
             return Health(False, "the engine is shutting down")
         still_s = time.monotonic() - progress.moved_s
         if progress.is_busy and still_s > self._stall_timeout_s:
-            return Health(False, f"the engine is busy but has finished no step for {still_s:.0f} s")
+            reason = f"the engine is busy but has finished no step for {still_s:.0f} s"
+            return Health(False, reason, "engine_stalled")
         return Health(True)
 
     def shutdown(self, deadline_s: float = 0.0) -> None:

@@ -20,10 +20,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the engine can generate now, and if not, why."""
+    """Whether the engine can generate now, and if not, why: for people, and as the code of an `EngineError`."""
 
     ok: bool
     reason: str = ""
+    code: str = "engine_stopped"
 
 
 @dataclass(slots=True)

@@ -6,22 +6,16 @@ code ``engine_died``, and the next process starts at once; requests that come me
 """
 
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from freehold import errors
 from freehold.config import EngineConfig
+from freehold.engine.child import Child, default_program
 from freehold.engine.handle import EngineHandle, Health
-from freehold.engine.ipc import Beat, Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start
+from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
 from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
 from freehold.protocol import Abort, Drain, Generate
 
@@ -32,11 +26,9 @@ DEAD_S = 10.0
 """So long, and the process is ended and started again."""
 GRACE_S = 5.0
 """So long past a shutdown's deadline may the process take to end by itself."""
-LINGER_S = 1.0
-"""So long may a process take to end whose connection is closed."""
 MAX_DEATHS = 5
-DEATH_WINDOW_S = 120.0
-"""So many deaths in this time, and the engine gives up."""
+USEFUL_S = 10.0
+"""So many processes in a row that lived shorter than this and finished no request, and the engine gives up."""
 MAX_PENDING_BYTES = 16 << 20
 """Requests are refused while so much waits for the process to take it."""
 
@@ -55,13 +47,15 @@ class ProcessEngine(EngineHandle):
 
     def __init__(self, *, program: Sequence[str] | None = None) -> None:
         super().__init__()
-        self._program = tuple(program or _default_program())
+        self._program = tuple(program or default_program())
         self._start: Start | None = None
-        self._child: _Child | None = None  # the one that requests go to; None while none is ready
+        self._child: Child | None = None  # the one that requests go to; None while none is ready
         self._cause = ""  # why there is none, or why the last one ended
         self._fault = ""
         self._refused_start: FreeholdError | None = None
-        self._deaths: deque[float] = deque()
+        self._num_deaths = 0  # in a row, of processes that were of no use
+        self._ready_at: tuple[float, int] | None = None  # when this process was, and requests finished by then
+        self._died_s = 0.0
         self._beat = Beat(0.0, False)
         self._silent_s = 0.0
         self._is_closing = False
@@ -115,11 +109,12 @@ class ProcessEngine(EngineHandle):
         with self._lock:
             refusal = self._refusal()
         if refusal:
-            return Health(False, str(refusal))
+            return Health(False, str(refusal), refusal.code)
         if self._silent_s >= SILENT_S:
-            return Health(False, f"the engine's process has said nothing for {self._silent_s:.0f} s")
+            return Health(False, f"the engine's process has said nothing for {self._silent_s:.0f} s", "engine_stalled")
         if self._beat.is_starved or self._beat.still_s > self._stall_timeout_s:
-            return Health(False, f"the engine is busy but has finished no step for {self._beat.still_s:.0f} s")
+            reason = f"the engine is busy but has finished no step for {self._beat.still_s:.0f} s"
+            return Health(False, reason, "engine_stalled")
         return Health(True)
 
     def shutdown(self, deadline_s: float = 0.0) -> None:
@@ -184,7 +179,7 @@ class ProcessEngine(EngineHandle):
     def _live_and_die(self) -> None:
         """One process, from its start to its end."""
         try:
-            child = _Child(self._program)
+            child = Child(self._program)
         except OSError as error:
             self._died(f"the engine's process can't be started: {error.strerror}")
             return
@@ -199,6 +194,7 @@ class ProcessEngine(EngineHandle):
             cause = str(error)
         with self._lock:
             self._child = None
+            self._cause = cause or "the engine's process has ended"
         if cause:
             child.process.kill()
         end = child.end()
@@ -225,7 +221,7 @@ class ProcessEngine(EngineHandle):
             raise _UnresponsiveError("the engine was shut down before it loaded")
         return self._start
 
-    def _serve(self, child: "_Child") -> NotLoaded | Ended:
+    def _serve(self, child: Child) -> NotLoaded | Ended:
         """Take what the process sends, up to its last message.
 
         Silence is counted in this thread's own ticks: if the whole machine was suspended, nobody is to blame.
@@ -234,7 +230,7 @@ class ProcessEngine(EngineHandle):
             EOFError, FrameError, _UnresponsiveError: it ended, or must be ended, without one.
         """
         child.channel.send(self._wait_for_begin())
-        self._silent_s, self._beat = 0.0, Beat(0.0, False)
+        self._silent_s, self._beat, self._ready_at = 0.0, Beat(0.0, False), None
         while True:
             waiting_s = time.monotonic()
             messages = child.channel.receive(TICK_S)
@@ -267,7 +263,7 @@ class ProcessEngine(EngineHandle):
         if self._is_abandoned:
             raise _UnresponsiveError("the engine hangs and was ended at shutdown")
 
-    def _ready(self, child: "_Child", ready: Ready) -> None:
+    def _ready(self, child: Child, ready: Ready) -> None:
         """Let requests in.
 
         Raises:
@@ -283,8 +279,9 @@ class ProcessEngine(EngineHandle):
                 )
                 raise FrameError(self._fault)
             else:
-                _log.warning("the engine runs again, %.1f s after it ended", time.monotonic() - self._deaths[-1])
+                _log.warning("the engine runs again, %.1f s after it ended", time.monotonic() - self._died_s)
             self._child = child
+            self._ready_at = (time.monotonic(), self._ledger.finished)
         self._loaded.set()
 
     def _loaded_or(self, error: FreeholdError) -> None:
@@ -318,16 +315,16 @@ class ProcessEngine(EngineHandle):
 
     def _died(self, cause: str, *, code: str = "engine_died") -> None:
         """The process ended without being asked to: end its requests, and decide whether to go on."""
-        now_s = time.monotonic()
-        self._deaths.append(now_s)
-        while now_s - self._deaths[0] > DEATH_WINDOW_S:
-            self._deaths.popleft()
         with self._lock:
+            self._died_s = time.monotonic()
+            ready_s, num_finished = self._ready_at or (self._died_s, self._ledger.finished)
+            was_useful = self._died_s - ready_s > USEFUL_S or self._ledger.finished > num_finished
+            self._num_deaths = 0 if was_useful else self._num_deaths + 1
             self._cause = cause
-            if len(self._deaths) >= MAX_DEATHS and not self._fault:
+            if self._num_deaths >= MAX_DEATHS and not self._fault:
                 self._fault = (
-                    f"the engine ended {len(self._deaths)} times within {now_s - self._deaths[0]:.0f} s, and isn't "
-                    f"started again; the last time: {cause}"
+                    f"the engine ended {self._num_deaths} times in a row soon after its start, and isn't started "
+                    f"again; the last time: {cause}"
                 )
         if not self._loaded.is_set():
             self._refused_start = ResourceError(
@@ -339,9 +336,9 @@ class ProcessEngine(EngineHandle):
         self._end_rest("failed", code, "the engine ended while it worked on this request; try again")
 
     def _back_off(self) -> None:
-        """The first restart comes at once, later ones wait, longer each time."""
-        if len(self._deaths) > 1 and not self._fault:
-            end_s = time.monotonic() + 0.25 * 2 ** len(self._deaths)
+        """The first restart comes at once, more in a row wait, longer each time."""
+        if self._num_deaths > 1 and not self._fault:
+            end_s = time.monotonic() + 0.25 * 2**self._num_deaths
             while not self._is_closing and (rest_s := end_s - time.monotonic()) > 0:
                 self._wake.wait(rest_s)
                 self._wake.clear()
@@ -349,51 +346,3 @@ class ProcessEngine(EngineHandle):
 
 class _UnresponsiveError(Exception):
     """The process lives and is of no use."""
-
-
-@dataclass(init=False, slots=True)
-class _Child:
-    """A process and the way to it."""
-
-    process: "subprocess.Popen[bytes]"
-    channel: Channel[FromEngine]
-
-    def __init__(self, program: Sequence[str]) -> None:
-        """
-        Raises:
-            OSError: no process, or no descriptor, is to be had.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                # A session of its own: the terminal's Ctrl-C is for the server, which ends this one in its own time.
-                self.process = subprocess.Popen(
-                    [*program, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        self.channel = Channel(ours, FromEngine)
-
-    def end(self) -> str:
-        """Close the connection, see the process end, and say how it did. May be called again."""
-        self.channel.close()
-        try:
-            code = self.process.wait(LINGER_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
-        if code >= 0:
-            return f"ended by itself, with exit code {code}"
-        return f"was ended by {signal.Signals(-code).name}"
-
-
-def _default_program() -> Sequence[str]:
-    """This interpreter, and this Freehold. Python would look for modules in the working directory first; it shall only
-    do so if it does here."""
-    safe = [] if os.getcwd() in sys.path or "" in sys.path else ["-P"]
-    return [sys.executable, *safe, "-m", "freehold.engine.process"]

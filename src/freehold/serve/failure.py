@@ -16,7 +16,15 @@ RETRY_AFTER_S = 1
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
 _UNAVAILABLE = frozenset(
-    {"draining", "engine_busy", "engine_died", "engine_restarting", "engine_stopped", "engine_stopping"}
+    {
+        "draining",
+        "engine_busy",
+        "engine_died",
+        "engine_restarting",
+        "engine_stalled",
+        "engine_stopped",
+        "engine_stopping",
+    }
 )
 
 

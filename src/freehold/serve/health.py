@@ -3,7 +3,6 @@
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from freehold.errors import EngineError
 from freehold.serve.failure import describe, respond
 from freehold.serve.service import Service
 
@@ -17,7 +16,5 @@ async def ready(request: Request) -> Response:
     """The model is loaded, the engine makes progress or is idle, and the server isn't shutting down; else 503."""
     service: Service = request.app.state.service
     if reason := service.not_ready():
-        return respond(
-            *describe(EngineError(reason, code="draining" if service.load.is_draining else "engine_stopped"))
-        )
+        return respond(*describe(reason))
     return PlainTextResponse("ok")

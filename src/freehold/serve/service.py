@@ -67,12 +67,12 @@ class Service:
                 param="model",
             )
 
-    def not_ready(self) -> str:
-        """Why answers can't be generated now; empty if they can. Never waits."""
+    def not_ready(self) -> EngineError | None:
+        """Why answers can't be generated now; None if they can. Never waits."""
         if self.load.is_draining:
-            return "the server is shutting down"
+            return EngineError("the server is shutting down", code="draining")
         health = self.engine.engine.health()
-        return "" if health.ok else health.reason
+        return None if health.ok else EngineError(health.reason, code=health.code)
 
     def enter(self, num_answers: int, held: ExitStack[None]) -> None:
         """Let a request in until `held` is left.
@@ -82,7 +82,7 @@ class Service:
             HttpError: 429 if too many answers are running and waiting.
         """
         if reason := self.not_ready():
-            raise EngineError(reason, code="draining" if self.load.is_draining else "engine_stopped")
+            raise reason
         if self.load.num_answers + num_answers > self.max_answers:
             raise HttpError(
                 429,
