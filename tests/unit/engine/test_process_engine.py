@@ -216,7 +216,7 @@ def test_killed_in_any_state(
 def test_requests_that_come_while_it_starts_again_are_refused(engine: ProcessEngine) -> None:
     os.kill(pid_of(engine), signal.SIGKILL)
     wait_until(lambda: engine.pid is None)
-    with pytest.raises(EngineError, match="has ended|SIGKILL") as refusal:
+    with pytest.raises(EngineError, match=r"has ended|SIGKILL") as refusal:
         submit(engine, "a", (5,), max_tokens=1)
     assert refusal.value.code == "engine_restarting"
     works(engine)
