@@ -57,3 +57,19 @@ class EngineError(FreeholdError):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def shown(value: object, *, most: int = 100) -> str:
+    """A value as it may stand in a message: escaped, and short even if a hostile file or client made it long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a list nested as deep
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def printable(text: str) -> str:
+    """Text of strangers as a terminal may have it: control characters and halves of surrogate pairs are escaped."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in text
+    )

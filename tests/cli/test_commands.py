@@ -229,3 +229,15 @@ def test_exit_codes(
         cli.main()
     assert caught.value.code == code
     assert capsys.readouterr().err == ("freehold: it is broken\n" if code == 2 else "")
+
+
+def test_control_characters_of_strangers_never_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> Iterator[None]:
+        raise ModelFileError("é🙂 \x1b[31m \x07 \x9b2J \u202e \ud800")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err == "freehold: é🙂 \\x1b[31m \\x07 \\x9b2J \\u202e \\ud800\n"

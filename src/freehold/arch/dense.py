@@ -12,6 +12,7 @@ from freehold.arch.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, Rop
 from freehold.errors import ModelFileError
 
 MOST_LAYERS = 1024
+MOST_HEAD_ELEMENTS = 65536
 
 HF_IGNORED_KEYS = frozenset(
     {
@@ -114,6 +115,8 @@ def _checked(sizes: Sizes, source: str) -> Sizes:
         raise ModelFileError(
             f"{source}: {sizes.num_heads} heads can't share {sizes.num_kv_heads} key/value heads evenly"
         )
+    if sizes.head_dim > MOST_HEAD_ELEMENTS:
+        raise ModelFileError(f"{source}: a head has {sizes.head_dim} elements; {MOST_HEAD_ELEMENTS} are allowed")
     if sizes.head_dim < 2 or sizes.head_dim % 2:
         raise ModelFileError(f"{source}: a head of {sizes.head_dim} elements can't be rotated in pairs")
     return sizes

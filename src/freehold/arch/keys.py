@@ -4,11 +4,11 @@ Every read says whether the key may be absent. `Keys.finish` refuses a configura
 them could change what the model computes.
 """
 
-import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from freehold.errors import ModelFileError, UnsupportedModelError
+from freehold.errors import ModelFileError, UnsupportedModelError, shown
 
 LARGEST_SIZE = 2**31 - 1
 
@@ -43,7 +43,7 @@ class Keys:
         return self._values[key]
 
     def _wrong(self, key: str, wanted: str) -> ModelFileError:
-        return ModelFileError(f"{self.source}: '{key}' is {self._values[key]!r}, expected {wanted}")
+        return ModelFileError(f"{self.source}: '{key}' is {shown(self._values[key])}, expected {wanted}")
 
     def size(self, key: str, *, minimum: int = 1, maximum: int = LARGEST_SIZE) -> int:
         """A whole number within bounds."""
@@ -59,7 +59,7 @@ class Keys:
     def number(self, key: str) -> float:
         """A positive, finite number."""
         value = self._required(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise self._wrong(key, "a positive number")
         return float(value)
 
@@ -99,9 +99,12 @@ class Keys:
 
     def require(self, key: str, supported: Any, *, why: str) -> None:
         """Refuse any value but the supported one; absent is fine."""
-        if self.has(key) and self._required(key) != supported:
-            value = self._values[key]
-            raise UnsupportedModelError(f"{self.source}: '{key}' = {value!r} is not supported ({why})")
+        if not self.has(key):
+            return
+        value = self._required(key)
+        # An array compares element by element: it is never the supported value.
+        if not isinstance(value, str | int | float) or value != supported:
+            raise UnsupportedModelError(f"{self.source}: '{key}' = {shown(value)} is not supported ({why})")
 
     def ignore(self, keys: Iterable[str]) -> None:
         """Mark keys as known not to affect what the model computes."""
@@ -111,14 +114,9 @@ class Keys:
         """Refuse keys that nobody read. Nulls carry no meaning and pass."""
         left = sorted(key for key in self._unread if self._values[key] is not None)
         if left:
-            listed = ", ".join(f"'{key}' = {_shorten(self._values[key])}" for key in left[:5])
+            listed = ", ".join(f"'{key}' = {shown(self._values[key], most=60)}" for key in left[:5])
             more = f" and {len(left) - 5} more" if len(left) > 5 else ""
             raise UnsupportedModelError(
                 f"{self.source}: unknown {'key' if len(left) == 1 else 'keys'} {listed}{more}; "
                 "this may change what the model computes, so it isn't skipped"
             )
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -13,7 +13,7 @@ from freehold.arch.dense import GGUF_GLOBAL_NAMES, HF_GLOBAL_NAMES
 from freehold.arch.keys import Keys
 from freehold.arch.rules import GgufFacts, Reading, TensorRule
 from freehold.arch.spec import ModelSpec, Slot
-from freehold.errors import ModelFileError, UnsupportedModelError
+from freehold.errors import ModelFileError, UnsupportedModelError, shown
 from freehold.files.tensors import DType, Tensor
 
 Reader = TypeVar("Reader")
@@ -127,7 +127,7 @@ def _choose(readers: Mapping[str, Reader], keys: Keys, key: str) -> Reader:
     architecture = keys.text(key)
     if architecture not in readers:
         raise UnsupportedModelError(
-            f"{keys.source}: {key} '{architecture}' is not supported (supported: {', '.join(sorted(readers))})"
+            f"{keys.source}: {key} {shown(architecture)} is not supported (supported: {', '.join(sorted(readers))})"
         )
     return readers[architecture]
 

@@ -14,7 +14,7 @@ from freehold.arch.dense import (
 from freehold.arch.keys import Keys
 from freehold.arch.rope import read_gguf_rope, read_hf_rope
 from freehold.arch.rules import GgufFacts, Reading
-from freehold.errors import ModelFileError, UnsupportedModelError
+from freehold.errors import ModelFileError, UnsupportedModelError, shown
 
 FAMILY = "qwen2"
 
@@ -53,7 +53,7 @@ def read_hf_windows(keys: Keys, num_layers: int) -> list[int | None]:
         keys.ignore(("sliding_window", "max_window_layers"))
         for kind in _layer_types(keys, num_layers) or ():
             if kind == "sliding_attention":
-                raise ModelFileError(f"{keys.source}: 'layer_types' has {kind!r}, but 'use_sliding_window' is off")
+                raise ModelFileError(f"{keys.source}: 'layer_types' has {shown(kind)}, but 'use_sliding_window' is off")
         return [None] * num_layers
     window = keys.size("sliding_window")
     first = keys.size("max_window_layers", minimum=0)
@@ -71,5 +71,5 @@ def _layer_types(keys: Keys, num_layers: int) -> list[str] | None:
         raise ModelFileError(f"{keys.source}: 'layer_types' has {len(kinds)} entries for {num_layers} layers")
     for kind in kinds:
         if kind not in {"full_attention", "sliding_attention"}:
-            raise UnsupportedModelError(f"{keys.source}: 'layer_types' has {kind!r}, which is not supported")
+            raise UnsupportedModelError(f"{keys.source}: 'layer_types' has {shown(kind)}, which is not supported")
     return kinds

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from freehold.arch.keys import Keys
 from freehold.arch.spec import RopeSpec
-from freehold.errors import ModelFileError, UnsupportedModelError
+from freehold.errors import ModelFileError, UnsupportedModelError, shown
 
 HF_ROPE_TYPES = ("default", "linear", "llama3")
 GGUF_ROPE_TYPES = ("none", "linear")
@@ -30,10 +30,13 @@ def llama3_frequencies(
 
 
 def make_rope(frequencies: NDArray[np.float64]) -> RopeSpec:
-    """A spec with the frequencies rounded to float32."""
+    """A spec with the frequencies rounded to float32. Raises ModelFileError if one is too large for that."""
+    if not (frequencies <= np.finfo(np.float32).max).all():
+        raise ModelFileError("the RoPE frequencies are not finite; the scaling factors of the model are damaged")
     return RopeSpec(inv_freq=tuple(float(f) for f in frequencies.astype(np.float32)))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # `make_rope` tells
 def read_hf_rope(keys: Keys, rotary_dim: int) -> RopeSpec:
     """Read ``rope_theta`` and ``rope_scaling``, or ``rope_parameters`` as transformers 5 writes it.
 
@@ -71,7 +74,7 @@ def _hf_rope_type(section: Keys) -> str:
     """The scaling's name, spelled ``rope_type`` or, in older files, ``type``."""
     names = {section.text(key) for key in ("rope_type", "type") if section.has(key)}
     if len(names) > 1:
-        raise ModelFileError(f"{section.source}: 'rope_type' and 'type' disagree: {sorted(names)}")
+        raise ModelFileError(f"{section.source}: 'rope_type' and 'type' disagree: {shown(sorted(names))}")
     if not names:
         raise ModelFileError(
             f"{section.source}: the key 'rope_type' is missing (supported: {', '.join(HF_ROPE_TYPES)})"
@@ -79,11 +82,12 @@ def _hf_rope_type(section: Keys) -> str:
     kind = names.pop()
     if kind not in HF_ROPE_TYPES:
         raise UnsupportedModelError(
-            f"{section.source}: RoPE type '{kind}' is not supported (supported: {', '.join(HF_ROPE_TYPES)})"
+            f"{section.source}: RoPE type {shown(kind)} is not supported (supported: {', '.join(HF_ROPE_TYPES)})"
         )
     return kind
 
 
+@np.errstate(over="ignore", invalid="ignore")  # `make_rope` tells
 def read_gguf_rope(keys: Keys, head_dim: int, factors: NDArray[np.float32] | None) -> RopeSpec:
     """Read ``rope.*`` of GGUF metadata.
 
@@ -100,7 +104,7 @@ def read_gguf_rope(keys: Keys, head_dim: int, factors: NDArray[np.float32] | Non
     kind = keys.text("rope.scaling.type") if keys.has("rope.scaling.type") else None
     if kind is not None and kind not in GGUF_ROPE_TYPES:
         raise UnsupportedModelError(
-            f"{keys.source}: RoPE scaling '{kind}' is not supported (supported: {', '.join(GGUF_ROPE_TYPES)})"
+            f"{keys.source}: RoPE scaling {shown(kind)} is not supported (supported: {', '.join(GGUF_ROPE_TYPES)})"
         )
     # before `rope.scaling.*` there was `rope.scale_linear`
     factor = keys.number_or("rope.scale_linear", 1.0)

@@ -7,7 +7,7 @@ import typer
 
 from freehold import __version__
 from freehold.cli import doctor, serve, store, synth, talk
-from freehold.errors import EngineError, FreeholdError
+from freehold.errors import EngineError, FreeholdError, printable
 
 EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
@@ -51,7 +51,7 @@ def main() -> None:
     try:
         app()
     except FreeholdError as error:
-        print(f"freehold: {error}", file=sys.stderr)
+        print(f"freehold: {printable(str(error))}", file=sys.stderr)
         sys.exit(EXIT_FAILED if isinstance(error, EngineError) else EXIT_USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

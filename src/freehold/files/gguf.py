@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from freehold.errors import ModelFileError
+from freehold.errors import ModelFileError, shown
 from freehold.files.ggml_types import FOREIGN_TYPES, GGML_TYPES
 from freehold.files.mapped import MappedFile
 from freehold.files.tensor_table import ForeignTensor
@@ -144,7 +144,7 @@ def _read_metadata(cursor: _Cursor, num_pairs: int) -> dict[str, Any]:
     for index in range(num_pairs):
         cursor.where = f"metadata key number {index}"
         key = cursor.string("the key", max_bytes=MAX_KEY_BYTES)
-        cursor.where = f"key {_shown(key)}"
+        cursor.where = f"key {shown(key)}"
         if key in metadata:
             raise cursor.fail("occurs twice.")
         type_number = cursor.uint32("type")
@@ -269,7 +269,7 @@ def _read_tensors(
 
 def _read_tensor_info(cursor: _Cursor) -> _TensorInfo:
     name = cursor.string("the name", max_bytes=MAX_TENSOR_NAME_BYTES)
-    cursor.where = f"tensor {_shown(name)}"
+    cursor.where = f"tensor {shown(name)}"
     num_dims = cursor.uint32("number of dimensions")
     if not 1 <= num_dims <= MAX_DIMS:
         raise cursor.fail(f"has {num_dims} dimensions; 1 to {MAX_DIMS} are allowed.")
@@ -294,14 +294,14 @@ def _check_data(cursor: _Cursor, infos: dict[str, _TensorInfo], data_start: int,
     room = cursor.end - data_start
     previous, filled = "", 0
     for info in sorted(infos.values(), key=lambda info: (info.offset, info.num_bytes)):
-        cursor.where = f"tensor {_shown(info.name)}"
+        cursor.where = f"tensor {shown(info.name)}"
         if info.offset + info.num_bytes > room:
             raise cursor.fail(
                 f"shape {info.shape} takes {info.num_bytes} bytes at offset {info.offset}, but the file has only "
                 f"{max(room, 0)} bytes of tensor data; it is truncated or damaged, download it again."
             )
         if info.offset < filled:
-            raise cursor.fail(f"overlaps tensor {_shown(previous)}.")
+            raise cursor.fail(f"overlaps tensor {shown(previous)}.")
         if info.offset > _aligned(filled, alignment):
             raise cursor.fail(f"starts at offset {info.offset}, but the tensor before it ends at {filled}.")
         previous, filled = info.name, info.offset + info.num_bytes
@@ -319,9 +319,3 @@ def _check_data(cursor: _Cursor, infos: dict[str, _TensorInfo], data_start: int,
 
 def _aligned(pos: int, alignment: int) -> int:
     return (pos + alignment - 1) // alignment * alignment
-
-
-def _shown(value: object) -> str:
-    """`value` for a message: escaped, and short even if a hostile file made it long."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}… ({len(text)} characters)"

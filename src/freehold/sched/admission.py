@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from freehold.errors import RequestError
+from freehold.errors import RequestError, shown
 from freehold.protocol import Generate
 
 
@@ -51,7 +51,7 @@ def check(generate: Generate, limits: Limits) -> None:
     if min(generate.prompt_ids) < 0 or max(generate.prompt_ids) >= limits.vocab_size:
         stranger = next(i for i in generate.prompt_ids if not 0 <= i < limits.vocab_size)
         raise RequestError(
-            f"the prompt holds token id {stranger}; the vocabulary has ids 0 to {limits.vocab_size - 1}",
+            f"the prompt holds token id {shown(stranger)}; the vocabulary has ids 0 to {limits.vocab_size - 1}",
             param="prompt",
             code="token_id_out_of_range",
         )

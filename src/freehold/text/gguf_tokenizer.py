@@ -13,7 +13,7 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from freehold.errors import ModelFileError, UnsupportedModelError
+from freehold.errors import ModelFileError, UnsupportedModelError, shown
 from freehold.text.end_of_turn import end_ids
 from freehold.text.pretokenizers import PRETOKENIZER_KINDS, PretokenizerKind
 from freehold.text.sentencepiece_merges import merges_from_scores
@@ -80,9 +80,9 @@ def vocabulary_from_gguf(metadata: Mapping[str, Any], *, templates: Iterable[str
         "gpt2": _byte_level,
         "llama": _sentencepiece,
     }
-    if model not in builders:
+    if not isinstance(model, str) or model not in builders:
         raise UnsupportedModelError(
-            f"{_PREFIX}model is {model!r}; Freehold reads {' and '.join(map(repr, builders))} tokenizers."
+            f"{_PREFIX}model is {shown(model)}; Freehold reads {' and '.join(map(repr, builders))} tokenizers."
         )
     return builders[model](metadata, tuple(templates))
 
@@ -178,9 +178,9 @@ def _pretokenizer_kind(metadata: Mapping[str, Any]) -> PretokenizerKind:
             f"the file has no {_PREFIX}pre, so how its tokenizer cuts text into words is unknown; "
             "convert the model again with a current converter."
         )
-    if name not in PRETOKENIZER_KINDS:
+    if not isinstance(name, str) or name not in PRETOKENIZER_KINDS:
         raise UnsupportedModelError(
-            f"{_PREFIX}pre is {name!r}; Freehold knows {', '.join(sorted(PRETOKENIZER_KINDS))}."
+            f"{_PREFIX}pre is {shown(name)}; Freehold knows {', '.join(sorted(PRETOKENIZER_KINDS))}."
         )
     return PRETOKENIZER_KINDS[name]
 
@@ -228,11 +228,11 @@ def _special_kinds(metadata: Mapping[str, Any], size: int) -> list[tuple[int, in
     borders = {_token_id(metadata, f"{name}_token_id", size) for name in ("bos", "eos", "eot", "eom")}
     special = []
     for token_id, number in enumerate(_numbers(metadata, "token_type", size)):
-        value = int(number)
-        if value == TokenKind.NORMAL:
+        if number == TokenKind.NORMAL:
             continue
-        if value not in _KINDS:
-            raise ModelFileError(f"{_PREFIX}token_type of token {token_id} is {value}; 1 to 6 are known.")
+        if number not in _KINDS:
+            raise ModelFileError(f"{_PREFIX}token_type of token {token_id} is {shown(number)}; 1 to 6 are known.")
+        value = int(number)
         is_border = value == TokenKind.USER_DEFINED and token_id in borders
         special.append((token_id, TokenKind.CONTROL if is_border else value))
     return special
@@ -258,7 +258,7 @@ def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
 def _numbers(metadata: Mapping[str, Any], key: str, size: int) -> list[float]:
     value = metadata.get(_PREFIX + key)
     if value is None or isinstance(value, str | bytes) or not hasattr(value, "__len__"):
-        raise ModelFileError(f"{_PREFIX}{key} is {'missing' if value is None else value!r}; an array is needed.")
+        raise ModelFileError(f"{_PREFIX}{key} is {'missing' if value is None else shown(value)}; an array is needed.")
     numbers: list[float] = value.tolist() if hasattr(value, "tolist") else list(value)
     if len(numbers) != size:
         raise ModelFileError(f"{_PREFIX}{key} has {len(numbers)} entries for {size} tokens.")
@@ -270,7 +270,7 @@ def _numbers(metadata: Mapping[str, Any], key: str, size: int) -> list[float]:
 def _flag(metadata: Mapping[str, Any], key: str, *, default: bool) -> bool:
     value = metadata.get(_PREFIX + key, default)
     if not isinstance(value, bool):
-        raise ModelFileError(f"{_PREFIX}{key} is {value!r}; true or false is needed.")
+        raise ModelFileError(f"{_PREFIX}{key} is {shown(value)}; true or false is needed.")
     return value
 
 
@@ -279,7 +279,7 @@ def _token_id(metadata: Mapping[str, Any], key: str, size: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
-        raise ModelFileError(f"{_PREFIX}{key} is {value!r}; the vocabulary has ids 0 to {size - 1}.")
+        raise ModelFileError(f"{_PREFIX}{key} is {shown(value)}; the vocabulary has ids 0 to {size - 1}.")
     return value
 
 

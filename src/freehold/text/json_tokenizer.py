@@ -13,7 +13,7 @@ from tokenizers import AddedToken, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from freehold.errors import ModelFileError, UnsupportedModelError
+from freehold.errors import ModelFileError, UnsupportedModelError, shown
 from freehold.text.end_of_turn import end_ids
 from freehold.text.spelling import BYTE_TOKENS, Spelling
 from freehold.text.vocabulary import LiteralToken, Vocabulary
@@ -157,7 +157,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
         if value is None:
             continue
         if not isinstance(value, str):
-            raise ModelFileError(f"{name} in tokenizer_config.json is {value!r}; a string is needed.")
+            raise ModelFileError(f"{name} in tokenizer_config.json is {shown(value)}; a string is needed.")
         special[name] = value
     return special
 
@@ -165,7 +165,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
 def _id_of(backend: Backend, literal: str, name: str) -> int:
     token_id = backend.token_to_id(literal)
     if token_id is None:
-        raise ModelFileError(f"{name} in tokenizer_config.json is {literal!r}, which tokenizer.json doesn't have.")
+        raise ModelFileError(f"{name} in tokenizer_config.json is {shown(literal)}, which tokenizer.json doesn't have.")
     return int(token_id)
 
 
@@ -187,6 +187,8 @@ def _declared_ends(
         ids = [] if value is None else value if isinstance(value, list) else [value]
         for token_id in ids:
             if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < size:
-                raise ModelFileError(f"eos_token_id in {name} is {value!r}; the vocabulary has ids 0 to {size - 1}.")
+                raise ModelFileError(
+                    f"eos_token_id in {name} is {shown(value)}; the vocabulary has ids 0 to {size - 1}."
+                )
         return ids
     return []

@@ -1,10 +1,9 @@
 """Chat messages as templates expect them."""
 
 from collections.abc import Mapping, Sequence
-from reprlib import repr as short
 from typing import Any
 
-from freehold.errors import RequestError
+from freehold.errors import RequestError, shown
 
 # One idea under three names, by year. Templates read the first; a few older ones the second.
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -26,15 +25,15 @@ def normalize(messages: Sequence[Mapping[str, Any]], *, keep_parts: bool) -> lis
 
 def _normalize_one(message: Mapping[str, Any], position: int, keep_parts: bool) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise _wrong(position, f"is {short(message)}; an object with role and content is needed")
+        raise _wrong(position, f"is {shown(message)}; an object with role and content is needed")
     if not isinstance(message.get("role"), str):
-        raise _wrong(position, f"has role {short(message.get('role'))}; a string is needed")
+        raise _wrong(position, f"has role {shown(message.get('role'))}; a string is needed")
     fields = {name: value for name, value in message.items() if value is not None}
     content = fields.setdefault("content", "")
     if isinstance(content, list):
         fields["content"] = content if keep_parts else "\n".join(_texts(content, position))
     elif not isinstance(content, str):
-        raise _wrong(position, f"has content {short(content)}; a string or a list of parts is needed")
+        raise _wrong(position, f"has content {shown(content)}; a string or a list of parts is needed")
     reasoning = next((fields[name] for name in _REASONING_FIELDS if name in fields), None)
     if reasoning is not None:
         fields = {"thinking": reasoning, **fields, "reasoning_content": reasoning}
@@ -47,7 +46,7 @@ def _texts(parts: Sequence[Any], position: int) -> list[str]:
         text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else part
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else part
-            raise _wrong(position, f"has a content part of type {short(kind)}; this model reads text parts only")
+            raise _wrong(position, f"has a content part of type {shown(kind)}; this model reads text parts only")
         texts.append(text)
     return texts
 

@@ -1,12 +1,10 @@
 """Sampling parameters as users give them: validated here, once, for the server and for `LLM`."""
 
-import math
 from collections.abc import Iterable, Sequence
-from reprlib import repr as short
 
 import msgspec
 
-from freehold.errors import RequestError
+from freehold.errors import RequestError, shown
 from freehold.protocol import Sampling
 
 MAX_N = 16
@@ -121,15 +119,17 @@ def context_room(num_prompt_tokens: int, max_model_len: int, *, param: str) -> i
 def _check_float(name: str, value: object, largest: float, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _type_error(name, value, "a number")
-    if not math.isfinite(value) or not 0 <= value <= largest:
-        raise RequestError(f"{name} is {value}; it must be between 0 and {largest:g} ({remedy}).", param=name)
+    if not 0 <= value <= largest:
+        raise RequestError(f"{name} is {shown(value)}; it must be between 0 and {largest:g} ({remedy}).", param=name)
 
 
 def _check_int(name: str, value: object, smallest: int, largest: int, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _type_error(name, value, "an integer")
     if not smallest <= value <= largest:
-        raise RequestError(f"{name} is {value}; it must be between {smallest} and {largest} ({remedy}).", param=name)
+        raise RequestError(
+            f"{name} is {shown(value)}; it must be between {smallest} and {largest} ({remedy}).", param=name
+        )
 
 
 def _check_stops(stop: object) -> None:
@@ -160,11 +160,11 @@ def _check_stop_ids(ids: object, vocab_size: int) -> None:
             raise _type_error("stop_token_ids", token_id, "a list of token ids")
         if not 0 <= token_id < vocab_size:
             raise RequestError(
-                f"stop_token_ids holds {token_id}; this model has token ids 0 to {vocab_size - 1}.",
+                f"stop_token_ids holds {shown(token_id)}; this model has token ids 0 to {vocab_size - 1}.",
                 param="stop_token_ids",
                 code="token_id_out_of_range",
             )
 
 
 def _type_error(name: str, value: object, wanted: str, *, param: str | None = None) -> RequestError:
-    return RequestError(f"{name} is {short(value)}; {wanted} is needed.", param=param or name, code="invalid_type")
+    return RequestError(f"{name} is {shown(value)}; {wanted} is needed.", param=param or name, code="invalid_type")

@@ -34,6 +34,9 @@ REFUSED: dict[str, list[Any]] = {
     "ignore_eos": [1, 0, "true", None],
 }
 
+HUGE = [10**400, -(10**400), 10**5000, [10**5000], {"a": 10**5000}]
+"""Too large for a float, or even to be written out."""
+
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in ACCEPTED.items() for value in values])
 def test_accepted(field: str, value: Any) -> None:
@@ -50,6 +53,14 @@ def test_refused_by_name(field: str, value: Any) -> None:
         SamplingParams(**{field: value}).validate(vocab_size=VOCAB)
     assert caught.value.param == field
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_huge_integers_are_refused_by_name(field: str) -> None:
+    for value in HUGE:
+        with pytest.raises(RequestError, match=field) as caught:
+            SamplingParams(**{field: value}).validate(vocab_size=VOCAB)
+        assert len(str(caught.value)) < 500
 
 
 def test_every_field_is_tested() -> None:
