@@ -206,6 +206,28 @@ def test_content_type(server: Server, kind: str) -> None:
     assert server.http.post("/v1/chat/completions", content=content, headers=with_charset).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("content-type", "application/json; charset=utf-16")], 415),
+        ([("content-type", 'application/json; charset="latin-1"')], 415),
+        ([("content-type", "application/json"), ("content-encoding", "gzip")], 415),
+        ([("content-type", "application/json"), ("content-encoding", "br, gzip")], 415),
+        ([("content-type", "application/json"), ("content-type", "application/json")], 400),
+        ([("content-type", "application/json"), ("content-type", "text/plain")], 400),
+        ([("content-type", 'application/json; charset="UTF-8"'), ("content-encoding", "identity")], 200),
+    ],
+)
+def test_headers_that_contradict_the_body_or_each_other(
+    server: Server, headers: list[tuple[str, str]], status: int
+) -> None:
+    content = json.dumps({"model": "test", "messages": server.messages}).encode()
+    response = server.http.post("/v1/chat/completions", content=content, headers=headers)
+    assert response.status_code == status
+    if status != 200:
+        assert response.json()["error"]["code"] in {"unsupported_media_type", "invalid_header"}
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_body_larger_than_allowed(start: Start, chunked: bool) -> None:
     server = start(max_body_bytes=1000)
@@ -275,6 +297,14 @@ def test_heads_that_are_no_request(server: Server, head: bytes) -> None:
     cut = [head[start : start + 3000] for start in range(0, len(head), 3000)]
     answer = exchange(server, *cut)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("second", [b"localhost", b"evil.example", b""])
+def test_two_host_headers(server: Server, second: bytes) -> None:
+    head = b"GET /v1/models HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\nHost: " + second + b"\r\n\r\n"
+    answer = exchange(server, head)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"invalid_header" in answer
 
 
 def test_table_is_large() -> None:

@@ -1,20 +1,30 @@
 """From the bytes of a request to a checked struct, or to an error that names the field."""
 
 import re
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from freehold.errors import RequestError
 from freehold.serve.failure import HttpError
+from freehold.serve.reply import ClientLeftError
 from freehold.serve.schema import IGNORED, NEUTRAL
 
 MAX_DEPTH = 64
 _SHOWN_CHARACTERS = 60
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{}]")
+_BRACKETS_ALIKE = bytes.maketrans(b"{}", b"[]")
+_NEITHER_BRACKET_NOR_QUOTE = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS = bytes.maketrans(b"[]", b"\x02\x00")
+_SLICE = 1 << 15
+"""Bytes looked at between two moments at which another thread may run."""
+
+_HALF_PAIR = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
@@ -29,22 +39,23 @@ async def read(request: Request, max_bytes: int) -> bytes:
     """The body of a JSON request.
 
     Raises:
-        HttpError: 415 if it isn't declared as JSON, 413 if it is longer than `max_bytes`.
+        HttpError: 415 if it isn't declared as plain JSON in UTF-8, 413 if it is longer than `max_bytes`.
+        ClientLeftError: the connection ended before the body did.
     """
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if declared != "application/json":
-        shown = declared[:_SHOWN_CHARACTERS] or "no content type"
-        raise HttpError(415, f"the body was sent as {shown!r}; send Content-Type: application/json")
+    _check_declared(request)
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:
         raise _too_large(max_bytes)
     chunks: list[bytes] = []
     num_bytes = 0
-    async for chunk in request.stream():
-        num_bytes += len(chunk)
-        if num_bytes > max_bytes:
-            raise _too_large(max_bytes)
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            num_bytes += len(chunk)
+            if num_bytes > max_bytes:
+                raise _too_large(max_bytes)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise ClientLeftError("the connection ended before the body did") from None
     return b"".join(chunks)
 
 
@@ -54,6 +65,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     Raises:
         RequestError: not JSON, a wrong type, a missing field, or a field that is unknown or not supported.
     """
+    _check_text(body)
     _check_depth(body)
     try:
         decoded = decoder.decode(body)
@@ -67,14 +79,59 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     return decoded
 
 
+def _check_declared(request: Request) -> None:
+    """Refuse what says that it is anything but JSON in UTF-8, as it is."""
+    declared = request.headers.getlist("content-type")
+    if len(declared) > 1:
+        raise HttpError(400, "the request has several Content-Type headers; send one", code="invalid_header")
+    kind, *parameters = (part.strip().lower() for part in (declared or [""])[0].split(";"))
+    if kind != "application/json":
+        shown = kind[:_SHOWN_CHARACTERS] or "no content type"
+        raise HttpError(415, f"the body was sent as {shown!r}; send Content-Type: application/json")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in _CHARSETS:
+            shown = value[:_SHOWN_CHARACTERS]
+            raise HttpError(415, f"the body was sent in the charset {shown!r}; JSON is UTF-8")
+    for encoding in request.headers.getlist("content-encoding"):
+        if encoding.strip().lower() not in ("", "identity"):
+            shown = encoding[:_SHOWN_CHARACTERS]
+            raise HttpError(415, f"the body was sent with Content-Encoding {shown!r}; send it as it is")
+
+
+def _check_text(body: bytes) -> None:
+    """Refuse bytes and escapes that are no text, also where no struct would look at them."""
+    try:
+        str(body, "utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"the body is not UTF-8 (byte 0x{body[error.start]:02X} at {error.start}); send JSON in UTF-8",
+            code="invalid_unicode",
+        ) from None
+    # An escaped backslash doesn't begin an escape.
+    if b"\\u" in body and (half := _HALF_PAIR.search(body.replace(rb"\\", b"  "))):
+        shown = half[0][:6].decode()
+        raise RequestError(
+            f"the body holds half a surrogate pair ({shown} at byte {half.start()}), which is no valid Unicode text; "
+            "send whole characters",
+            code="invalid_unicode",
+        )
+
+
 def _check_depth(body: bytes) -> None:
+    """Refuse deep nesting. Takes time in proportion to the body, whatever it holds."""
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
-    depth = 0
-    for bracket in _BRACKET.findall(_STRING.sub(b"", body)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_DEPTH:
+    marks = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(_BRACKETS_ALIKE, _NEITHER_BRACKET_NOR_QUOTE)
+    depth, is_in_string = 0, False
+    for begin in range(0, len(marks), _SLICE):
+        parts = marks[begin : begin + _SLICE].split(b'"')
+        steps = b"".join(parts[is_in_string::2]).translate(_STEPS)
+        is_in_string ^= len(parts) % 2 == 0
+        depths = list(accumulate((step - 1 for step in steps), initial=depth))
+        if max(depths) > MAX_DEPTH:
             raise RequestError(f"the body is nested more than {MAX_DEPTH} levels deep", code="too_deep")
+        depth = depths[-1]
 
 
 def _check_stranger(name: str, raw: msgspec.Raw) -> None:

@@ -50,7 +50,10 @@ class Guard:
             await send(message)
 
         try:
-            if self._hosts is not None and _host_name(headers.get("host", "")) not in self._hosts:
+            if len(headers.getlist("host")) > 1:
+                error = HttpError(400, "the request has several Host headers; send one", code="invalid_header")
+                await respond(*describe(error))(scope, receive, send_on)
+            elif self._hosts is not None and _host_name(headers.get("host", "")) not in self._hosts:
                 error = HttpError(403, "the Host header doesn't name this server", code="host_not_allowed")
                 await respond(*describe(error))(scope, receive, send_on)
             else:

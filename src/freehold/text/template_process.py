@@ -117,6 +117,8 @@ class TemplateProcess:
             )
         except OSError as error:
             raise ResourceError(f"can't start the process that renders chat templates: {error.strerror}.") from None
+        assert worker.stdin is not None
+        os.set_blocking(worker.stdin.fileno(), False)
         self._worker = worker
         self._end = weakref.finalize(self, _end, worker)
         self._facts = None
@@ -126,7 +128,8 @@ class TemplateProcess:
             "steps": self._limits.steps,
             "output_chars": self._limits.output_chars,
         }
-        _write(worker, msgspec.json.encode({"path": sys.path, "sources": self._sources, "limits": limits}))
+        frame = msgspec.json.encode({"path": sys.path, "sources": self._sources, "limits": limits})
+        _write(worker, frame, time.monotonic() + self._limits.wall_s)
         return worker
 
     def _open(self) -> None:
@@ -137,9 +140,10 @@ class TemplateProcess:
     def _exchange(self, request: bytes | None) -> dict[str, Any]:
         worker = self._worker
         assert worker is not None
+        deadline = time.monotonic() + self._limits.wall_s
         if request is not None:
-            _write(worker, request)
-        answer = _read(worker, time.monotonic() + self._limits.wall_s)
+            _write(worker, request, deadline)
+        answer = _read(worker, deadline)
         if answer is None:
             self._stop()
             if worker.returncode >= 0:  # no signal ended it
@@ -181,11 +185,16 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def _write(worker: subprocess.Popen[bytes], frame: bytes) -> None:
+def _write(worker: subprocess.Popen[bytes], frame: bytes, deadline: float) -> None:
+    """Send one frame, or as much of it as the worker takes until the deadline; reading then tells."""
     assert worker.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it died; reading tells
-        worker.stdin.write(len(frame).to_bytes(4, "big") + frame)
-        worker.stdin.flush()
+    descriptor = worker.stdin.fileno()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    rest = memoryview(len(frame).to_bytes(4, "big") + frame)
+    with contextlib.suppress(BrokenPipeError):  # it died
+        while rest and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            rest = rest[os.write(descriptor, rest) :]
 
 
 def _read(worker: subprocess.Popen[bytes], deadline: float) -> bytes | None:

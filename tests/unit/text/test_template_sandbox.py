@@ -1,6 +1,7 @@
 """A hostile model's template gets nowhere: not out of the sandbox, not past its budgets."""
 # ruff: noqa: E501 - one template a line
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,33 @@ def test_a_killed_worker_is_replaced() -> None:
         worker.kill()
         worker.wait()
         assert template.render(MESSAGES).text == "hi"
+    finally:
+        template.close()
+
+
+@pytest.mark.parametrize("size", [1, 300_000, 4_000_000])
+def test_a_worker_that_takes_nothing_is_ended_in_time(size: int) -> None:
+    template = ChatTemplate("{{ messages[0].content }}", limits=TemplateLimits(wall_s=1.0))
+    try:
+        assert template.render(MESSAGES).text == "hi"
+        worker = template._process._worker
+        assert worker is not None
+        worker.send_signal(signal.SIGSTOP)
+        begun_s = time.monotonic()
+        with pytest.raises(TemplateError) as caught:
+            template.render([{"role": "user", "content": "x" * size}])
+        assert caught.value.code == "template_budget"
+        assert time.monotonic() - begun_s < 10
+        assert worker.poll() is not None
+    finally:
+        template.close()
+
+
+def test_a_long_message_arrives_whole() -> None:
+    template = ChatTemplate("{{ messages[0].content }}")
+    text = "0123456789" * 100_000
+    try:
+        assert template.render([{"role": "user", "content": text}]).text == text
     finally:
         template.close()
 
