@@ -260,7 +260,10 @@ def engine_config(
 
 
 def _shown(name: str, value: Any) -> str:
-    return format_size(value) if _BY_NAME[name].parse is parse_size else str(value)
+    setting = _BY_NAME[name]
+    if setting.is_switch:
+        return str(value).lower()
+    return format_size(value) if setting.parse is parse_size else str(value)
 
 
 def _home(environ: Mapping[str, str]) -> Path:

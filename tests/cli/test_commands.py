@@ -160,6 +160,7 @@ def test_show_config(home: Path, tiny: Path, tmp_path: Path) -> None:
     config = tmp_path / "freehold.toml"
     config.write_text('block-size = 64\nkv_cache_memory_bytes = "1GiB"\n')
     arguments = ("serve", str(tiny), "--show-config", "--config", str(config), "-np", "7", "-t", "1")
+    arguments += ("--no-enable-prefix-caching",)
     done = freehold(*arguments, home=home, FREEHOLD_PORT="1234")
     assert done.returncode == 0, done.stderr
     rows = {row.split()[0]: row.split(maxsplit=2)[1:] for row in done.stdout.splitlines()}
@@ -168,6 +169,7 @@ def test_show_config(home: Path, tiny: Path, tmp_path: Path) -> None:
     assert rows["port"] == ["1234", "FREEHOLD_PORT"]
     assert rows["block_size"] == ["64", str(config)]
     assert rows["kv_cache_memory_bytes"][0] == "1"
+    assert rows["enable_prefix_caching"] == ["false", "--enable-prefix-caching"]
     assert rows["log_level"] == ["info", "default"]
 
 

@@ -30,6 +30,7 @@ SAMPLINGS = [
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "seed": 2**63 + 9, "choice": 3},
 ]
 NUM_IDS = 12
+SHARED = [1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 76]  # beginnings of prompts, around the borders of blocks
 BLOCK_SIZE = 16
 LARGEST = LENGTHS[-1] + NUM_IDS
 TIMEOUT_S = 600.0
@@ -169,12 +170,12 @@ def check_matrix(path: Path, kind: Kind) -> None:
         assert together(path, kind, num_threads=2) == truth, "two threads"
 
 
-def sharing(vocab_size: int) -> list[Generate]:
-    """Requests whose prompts begin alike: one long, its beginnings around the borders of blocks, each alone and with
-    other ids after it, and the long one four times more."""
+def sharing(vocab_size: int, lengths: Sequence[int]) -> list[Generate]:
+    """Requests whose prompts begin alike: one long, its beginnings of some lengths, each alone and with other ids after
+    it, and the long one four times more."""
     long = tuple(i % vocab_size for i in token_ids(LARGEST, seed=100))
     prompts = [long]
-    for num_shared in (1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, LARGEST - 1):
+    for num_shared in lengths:
         prompts += [long[:num_shared], (*long[:num_shared], (long[num_shared] + 1) % vocab_size, *long[:7])]
     prompts += [long] * 4
     return [
@@ -196,10 +197,10 @@ def next_turns(wanted: Sequence[Generate], before: Sequence[Answer]) -> list[Gen
     ]
 
 
-def check_cache(path: Path, kind: Kind) -> None:
+def check_cache(path: Path, kind: Kind, lengths: Sequence[int] = SHARED) -> None:
     """Cold, warm, in part: what was computed before changes nothing but how much is computed."""
     with started(path, kind, prefix_caching=False) as engine:
-        wanted = sharing(engine.info.vocab_size)
+        wanted = sharing(engine.info.vocab_size, lengths)
         truth = [answers(engine, [request])[0] for request in wanted]
         turns = next_turns(wanted, truth)
         turns_truth = [answers(engine, [request])[0] for request in turns]
@@ -246,10 +247,11 @@ def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
     pool = smallest_pool(smollm2_path, kind)
     assert together(smollm2_path, kind, max_num_batched_tokens=17, num_threads=2, **pool) == truth
     check_preempted(smollm2_path, kind, truth)
-    check_cache(smollm2_path, kind)
+    check_cache(smollm2_path, kind, lengths=[17, 64])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [REFERENCE[1], *CPU], ids=str)
 def test_the_real_model_in_every_way(kind: Kind, smollm2_path: Path) -> None:
     check_matrix(smollm2_path, kind)
+    check_cache(smollm2_path, kind)

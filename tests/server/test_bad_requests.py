@@ -27,6 +27,7 @@ BOUNDS: dict[str, tuple[str, list[Any]]] = {
     "stream": ("boolean", []),
     "return_token_ids": ("boolean", []),
     "model": ("text", []),
+    "cache_salt": ("text", ["", "x" * 257]),
     "stop": ("integer", [1, "", ["a", ""], ["a"] * 5, ["x" * 257], "é" * 129, [1], [None], [["a"]]]),
     "stop_token_ids": ("text", [5, [-1], [49152 + 65536], [1.5], ["1"], [True], [None], [1] * 257]),
     "stream_options": ("text", ["x", {"include_usage": 1}, {"include_obfuscation": True}, {"what": 1}]),

@@ -14,6 +14,9 @@ from freehold.sched.request import Request, Status
 
 Copy = tuple[int, int]
 
+LOOKUP_INTERVAL = 16
+"""Steps between lookups for a request that waits for blocks."""
+
 
 @dataclass(slots=True)
 class PrefixCounts:
@@ -79,6 +82,13 @@ class KVMemory:
         request.leader = None
         return False
 
+    def must_wait(self, request: Request, num_spare: int) -> bool:
+        """Whether blocks are too few by what the last `start` found. Saves looking up the same prefix in every step;
+        now and then it is looked up all the same, as more of it may have been cached or held meanwhile."""
+        is_known = num_spare > 0 and request.num_needed + num_spare > self.pool.num_available
+        request.num_waits = request.num_waits + 1 if is_known else 0
+        return is_known and request.num_waits % LOOKUP_INTERVAL != 0
+
     def start(self, request: Request, match: Match, num_spare: int) -> Sequence[Copy] | None:
         """Give a request blocks for all its known ids, cached ones where there are any.
 
@@ -92,7 +102,8 @@ class KVMemory:
         shared = [node.block_id for node in match.nodes]
         num_new = self.num_blocks(len(request.ids)) - len(shared)
         num_evictable = sum(self.pool.ref_count(block_id) == 0 for block_id in shared)
-        num_left = self.pool.num_available - num_evictable - num_new - num_spare
+        request.num_needed = num_evictable + num_new
+        num_left = self.pool.num_available - request.num_needed - num_spare
         if num_left < 0:
             return None
         # What is copied must outlive the allocation; where it can't be spared, its ids are computed again.

@@ -39,6 +39,8 @@ class Request:
         num_shared: blocks of the table that came from the prefix tree.
         is_suspect: what it computed must not be reused.
         num_cached: prompt tokens that were reused when it first started; None before.
+        num_needed: available blocks that starting would have taken when it was last tried.
+        num_waits: steps since then in which it was known that there are too few.
         leader: a request that is computing the first `num_led` blocks of this one's ids, so this one waits.
         is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
     """
@@ -56,10 +58,12 @@ class Request:
         "num_in_flight",
         "num_kept",
         "num_led",
+        "num_needed",
         "num_pending",
         "num_planned",
         "num_prompt",
         "num_shared",
+        "num_waits",
         "rank",
         "sampling",
         "status",
@@ -98,6 +102,8 @@ class Request:
         self.num_cached: int | None = None
         self.leader: Request | None = None
         self.num_led = 0
+        self.num_needed = 0
+        self.num_waits = 0
 
     @property
     def num_total(self) -> int:

@@ -26,6 +26,9 @@ from freehold.sched.request import Request, Status
 
 _rank = attrgetter("rank")
 
+MAX_LOOKUPS = 64
+"""Prefixes looked up in one step. More requests than that may follow, but finding that out takes some steps then."""
+
 
 class Proposer(Protocol):
     """Guesses how an answer goes on; the guesses are verified within the ordinary step."""
@@ -137,17 +140,20 @@ class Scheduler:
         """Start waiting requests while rows, blocks and budget last. All their known tokens get blocks at once; every
         running request keeps one block to grow into, so that starting one seldom preempts another. Who follows a
         running request, to reuse what that one computes, holds up nobody behind it."""
-        for request in self.waiting[: self.limits.max_num_seqs]:
+        num_lookups = 0
+        for request in list(self.waiting):
             if step.budget == 0 or len(self.running) >= self.limits.max_num_seqs:
                 return
             if self.memory.follows(request):
                 continue
-            if request.num_in_flight:
+            num_spare = len(self.running)
+            if request.num_in_flight or num_lookups == MAX_LOOKUPS or self.memory.must_wait(request, num_spare):
                 return
+            num_lookups += 1
             match = self.memory.find(request)
             if self.memory.find_leader(request, match, self.running):
                 continue
-            copies = self.memory.start(request, match, num_spare=len(self.running))
+            copies = self.memory.start(request, match, num_spare)
             if copies is None:
                 return
             self._take_out(self.waiting, request)

@@ -120,6 +120,7 @@ def test_unknown_names_are_refused_with_near_ones(model: Path, tmp_path: Path, m
         *(("shutdown_timeout", text) for text in ("-1", "forever")),
         ("host", "a\nb"),
         ("log_level", "loud"),
+        *(("enable_prefix_caching", text) for text in ("yes", "1", "", 1, [True])),
     ],
 )
 def test_unusable_values_are_refused_by_name(model: Path, name: str, text: object) -> None:
@@ -169,6 +170,16 @@ def test_too_little_memory_names_a_setting_that_works(model: Path) -> None:
 def test_far_too_little_memory_says_how_much_is_needed(model: Path) -> None:
     with pytest.raises(ResourceError, match=r"give it 208(\.[0-9])? MiB"):
         resolve.engine_config(model=model, machine=replace(MACHINE, memory_bytes=100 << 20))
+
+
+def test_a_switch_may_be_typed_or_text(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "freehold.toml"
+    file.write_text("enable-prefix-caching = false\n")
+    assert resolve.serve_config({"model": str(model)}, file, MACHINE).engine.prefix_caching is False
+    assert resolve.serve_config({"model": str(model)}, machine=MACHINE).engine.prefix_caching is True
+    for value in (False, "false", "False"):
+        engine = resolve.engine_config(model=model, machine=MACHINE, enable_prefix_caching=value)
+        assert engine.prefix_caching is False
 
 
 def test_engine_config_takes_typed_overrides(model: Path) -> None:
