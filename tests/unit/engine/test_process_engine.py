@@ -1,6 +1,8 @@
 """The engine in a process of its own: the same answers, and every way in which the process can end."""
 
+import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -256,6 +258,64 @@ def test_an_engine_that_is_of_use_is_started_again_however_often_it_dies(
         wait_until(lambda: engine.pid is None)
     works(engine)
     assert engine.ledger().finished == 5
+
+
+def storm(seed: int, num_kills: int) -> None:
+    """Requests from two threads, some aborted, while the process is stopped for a moment or killed, again and again."""
+    engine, receivers, refused, is_over = start(max_num_seqs=8), list[Receiver](), list[str](), threading.Event()
+
+    def submit_all(first: int) -> None:
+        source = random.Random(seed + first)
+        for i in itertools.count(first, 2):
+            if is_over.is_set():
+                return
+            try:
+                receivers.append(
+                    submit(engine, str(i), (source.choice((SLOW, 5)), i % 100), max_tokens=source.randint(1, 9))
+                )
+            except EngineError as error:
+                refused.append(error.code)
+                time.sleep(0.05)
+            if source.random() < 0.3:
+                engine.abort(RequestId(str(i)))
+            time.sleep(source.random() * 0.01)
+
+    threads = [threading.Thread(target=submit_all, args=(first,)) for first in (0, 1)]
+    for thread in threads:
+        thread.start()
+    source = random.Random(seed)
+    for _ in range(num_kills):
+        wait_until(lambda: engine.health().ok)
+        time.sleep(source.random() * 0.5)
+        pid = pid_of(engine)
+        if source.random() < 0.3:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(source.random() * 0.3)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: engine.pid != pid)  # type: ignore[misc]
+    is_over.set()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    works(engine)
+    engine.shutdown(TIMEOUT_S)
+    codes = [receiver.wait().code for receiver in receivers]
+    ledger = engine.ledger()
+    ledger.check(0)
+    assert set(codes) <= {None, "engine_died"}
+    assert set(refused) <= {"engine_restarting"}
+    assert (ledger.accepted, ledger.refused) == (len(receivers) + 1, len(refused))
+    assert ledger.failed == codes.count("engine_died")
+    assert ledger.finished > 1
+
+
+def test_a_storm_of_kills_loses_nothing() -> None:
+    storm(1, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_fifty_kills_lose_nothing(seed: int) -> None:
+    storm(seed, 10)
 
 
 def test_other_files_after_a_restart_are_not_served(tmp_path: Path) -> None:
