@@ -101,12 +101,12 @@ class EngineHandle(ABC):
             self._ledger.received += 1
             try:
                 self._admit(generate)
+                self._send(generate)
             except Exception:
                 self._ledger.refused += 1
                 raise
             self._ledger.accepted += 1
             self._live[generate.request_id] = _Live(len(generate.prompt_ids), on_event)
-            self._send(generate)
 
     def abort(self, request_id: RequestId) -> None:
         """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored."""

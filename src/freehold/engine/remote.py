@@ -178,10 +178,11 @@ class ProcessEngine(EngineHandle):
 
     def _live_and_die(self) -> None:
         """One process, from its start to its end."""
+        self._ready_at = None
         try:
             child = Child(self._program)
         except OSError as error:
-            self._died(f"the engine's process can't be started: {error.strerror}")
+            self._died(f"the engine's process can't be started ({error.strerror}; see `ulimit -a`)")
             return
         cause, ended = "", None
         try:
@@ -230,7 +231,7 @@ class ProcessEngine(EngineHandle):
             EOFError, FrameError, _UnresponsiveError: it ended, or must be ended, without one.
         """
         child.channel.send(self._wait_for_begin())
-        self._silent_s, self._beat, self._ready_at = 0.0, Beat(0.0, False), None
+        self._silent_s, self._beat = 0.0, Beat(0.0, False)
         while True:
             waiting_s = time.monotonic()
             messages = child.channel.receive(TICK_S)
@@ -261,15 +262,18 @@ class ProcessEngine(EngineHandle):
         if self._is_closing and is_loading:
             raise _UnresponsiveError("the engine was shut down while it loaded")
         if self._is_abandoned:
-            raise _UnresponsiveError("the engine hangs and was ended at shutdown")
+            raise _UnresponsiveError("the engine took too long to shut down and was ended")
 
     def _ready(self, child: Child, ready: Ready) -> None:
         """Let requests in.
 
         Raises:
             FrameError: it isn't the same engine as before.
+            _UnresponsiveError: nothing is to be let in any more.
         """
         with self._lock:
+            if self._is_closing:
+                raise _UnresponsiveError("the engine was shut down while it loaded")
             if not self._loaded.is_set():
                 self.info, self._limits = ready.info, ready.limits
             elif ready.info.fingerprint != self.info.fingerprint:
@@ -303,7 +307,8 @@ class ProcessEngine(EngineHandle):
 
     def _end_closed(self, ended: Ended | None, cause: str) -> None:
         """What is left at the end of a shutdown."""
-        if ended is not None:
+        is_slow = self._is_abandoned and self._silent_s < SILENT_S and not self._beat.is_starved
+        if ended is not None or is_slow:
             self._end_rest("cancelled", None, None)
             return
         if self.num_live:
@@ -328,7 +333,7 @@ class ProcessEngine(EngineHandle):
                 )
         if not self._loaded.is_set():
             self._refused_start = ResourceError(
-                f"{cause} while it loaded the model; if the system ended it, memory ran out: lower "
+                f"{cause} before the model was loaded; if the system ended it, memory ran out: lower "
                 "--kv-cache-memory-bytes, or use a smaller model"
             )
             return
