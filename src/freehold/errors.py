@@ -4,6 +4,11 @@ A message says what was wrong, with which value, and what to do. `UserError` end
 sentence; `RequestError` becomes an HTTP 400 that names the field.
 """
 
+OUT_OF_MEMORY = (
+    "out of memory: lower --kv-cache-memory-bytes or --max-num-batched-tokens, use a smaller model, or give the "
+    "process more memory (`ulimit -v` shows a limit of its address space)"
+)
+
 
 class FreeholdError(Exception):
     """Base of all errors raised on purpose."""

@@ -28,6 +28,7 @@ from freehold.errors import ModelFileError, RequestError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
 from freehold.protocol import EngineInfo, Event, Finish, FinishReason, Generate, RequestId
+from freehold.settings import DEFAULT_MODEL
 from freehold.text.params import SamplingParams, context_room
 from freehold.text.stream import TextStream
 
@@ -121,7 +122,7 @@ class LLM:
         info: what the engine decided at start-up.
     """
 
-    def __init__(self, model: str | Path = resolve.DEFAULT_MODEL, **settings: Any) -> None:
+    def __init__(self, model: str | Path = DEFAULT_MODEL, **settings: Any) -> None:
         """Load a model.
 
         Args:

@@ -20,7 +20,7 @@ class Machine:
     Attributes:
         num_cores: physical cores that may be used, at least 1: hyperthreads of one core count once.
         cores_from: what sets `num_cores`, for people.
-        memory_bytes: the lowest of the machine's memory and every control group's limit.
+        memory_bytes: the lowest of the machine's memory, every control group's limit, and the process's own.
         memory_from: what sets `memory_bytes`, for people.
         available_bytes: memory of the machine that is free or can be freed now.
         processor: the processor's name for itself.
@@ -50,7 +50,7 @@ def read_machine(root: Path = Path("/"), cpus: Set[int] | None = None) -> Machin
             num_cores, cores_from = max(1, math.ceil(quota)), source
     memory = _meminfo(root)
     memory_bytes, memory_from = memory.get("MemTotal", 0), "the machine's memory"
-    for limit, source in _memory_limits(root):
+    for limit, source in (*_memory_limits(root), *_process_limits(root)):
         if limit < memory_bytes:
             memory_bytes, memory_from = limit, source
     processor, flags = _processor(root)
@@ -91,6 +91,14 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, str]]:
             limit = _read(folder / name)
             if limit.isdigit():
                 yield int(limit), f"cgroup {folder.relative_to(root)}/{name}"
+
+
+def _process_limits(root: Path) -> Iterator[tuple[int, str]]:
+    """What the shell or a service manager lets this process have, in bytes."""
+    for line in _read(root / "proc/self/limits").splitlines():
+        for name, remedy in (("Max address space", "ulimit -v"), ("Max data size", "ulimit -d")):
+            if line.startswith(name) and (limit := line.removeprefix(name).split()[0]).isdigit():
+                yield int(limit), f"the process's limit, {remedy}"
 
 
 def _group_folders(root: Path, controller: str) -> Iterator[Path]:

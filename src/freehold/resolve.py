@@ -1,68 +1,29 @@
 """Flags, environment, configuration file and hardware become frozen configuration here, once.
 
-The only file that reads the environment. `SETTINGS` is the one list: a row is a flag (``--max-num-seqs``), a variable
-(``FREEHOLD_MAX_NUM_SEQS``) and a key of the TOML file that ``--config`` names (``max_num_seqs``). The first that gives
-a value wins, in this order: flag, environment, file, default. What no row knows is refused, with the nearest names.
+The only file that reads the environment. A row of `freehold.settings.SETTINGS` is a flag (``--max-num-seqs``), a
+variable (``FREEHOLD_MAX_NUM_SEQS``) and a key of the TOML file that ``--config`` names (``max_num_seqs``). The first
+that gives a value wins, in this order: flag, environment, file, default. What no row knows is refused, with the nearest
+names.
 """
 
 import difflib
 import os
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from freehold.config import ActivationName, BackendName, EngineConfig, EnginePlace, IsaName, KVDtypeName, ServeConfig
+from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
-
-PREFIX = "FREEHOLD_"
-DEFAULT_MODEL = "smollm2"
+from freehold.settings import DEFAULT_MODEL, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, format_size, parse_size
 
 DEFAULT_KV_BYTES = 512 << 20
 """Default KV cache: enough for some full-length requests of a small model, and untouched blocks cost nothing."""
 MIN_KV_BYTES = 16 << 20
 OVERHEAD_BYTES = 192 << 20
 """Interpreter, libraries, tokenizer, activations: what a process needs besides weights and KV cache."""
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_DECIMAL_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting.
-
-    Attributes:
-        name: key in the configuration file; the flag has dashes, the variable the prefix and capitals.
-        parse: makes the value from its text; raises ValueError that says what is accepted.
-        help: one line for ``--help``.
-        default: text of the default; None if `resolve` works it out.
-        aliases: shorter flags that other servers use.
-        serve_only: meaningless without a server.
-    """
-
-    name: str
-    parse: Callable[[str], Any]
-    help: str
-    default: str | None = None
-    aliases: tuple[str, ...] = ()
-    serve_only: bool = False
-
-    @property
-    def is_switch(self) -> bool:
-        """It is on or off: as a flag without a value, ``--name`` or ``--no-name``."""
-        return self.parse is _switch
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return PREFIX + self.name.upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,107 +43,9 @@ class Resolved:
     values: Mapping[str, Value]
 
 
-def _integer(low: int, high: int = 1 << 40, multiple_of: int = 1) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,15}", text) or not low <= int(text) <= high or int(text) % multiple_of:
-            step = f", a multiple of {multiple_of}" if multiple_of > 1 else ""
-            raise ValueError(f"a whole number from {low} to {high}{step}")
-        return int(text)
+MAX_THREADS_PER_CORE = 2
+"""Hyperthreads of a core; tokens come no faster with more threads than cores, and far slower with many more."""
 
-    return parse
-
-
-def _number(low: float, high: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not low <= number <= high:
-            raise ValueError(f"a number from {low:g} to {high:g}")
-        return number
-
-    return parse
-
-
-def parse_size(text: str) -> int:
-    """Bytes from text such as ``512M``, ``2GiB`` (powers of 1024), ``2GB`` (powers of 1000) or a plain number."""
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([a-z]*)", text.strip().lower())
-    unit = match and (_DECIMAL_UNITS.get(match[2]) or _UNITS.get(match[2].removesuffix("ib").removesuffix("b")))
-    if not match or not unit:
-        raise ValueError("a size such as 512M, 2GiB or a number of bytes")
-    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
-
-
-def format_size(num_bytes: int) -> str:
-    """Bytes for people: ``512 MiB``."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"{num_bytes} B"
-
-
-def _choice(options: Iterable[str]) -> Callable[[str], str]:
-    names = tuple(options)
-
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"one of {', '.join(names)}")
-        return text
-
-    return parse
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.lower() == "true"
-
-
-def _text(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError("a name without control characters")
-    return text
-
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting("model", _text, "store name, path, or Hugging Face id", DEFAULT_MODEL, ("-m",)),
-    Setting("home", Path, "folder of the model store"),
-    Setting(
-        "max_model_len", _integer(1), "prompt plus output tokens of a request; default: the model's", aliases=("-c",)
-    ),
-    Setting("max_num_seqs", _integer(1, 4096), "requests that run in one step", "64", ("-np",)),
-    Setting("max_num_batched_tokens", _integer(1, 1 << 20), "tokens computed in one step", "512"),
-    Setting("memory_utilization", _number(0.05, 1.0), "share of the memory limit that may be used", "0.9"),
-    Setting("kv_cache_memory_bytes", parse_size, "KV cache, such as 512M or 2GiB; default: what fits, at most 512 MiB"),
-    Setting("kv_cache_dtype", _choice(get_args(KVDtypeName)), "numeric format of the KV cache", "bf16"),
-    Setting("block_size", _integer(16, 1024, 16), "tokens in a KV block", "32"),
-    Setting("enable_prefix_caching", _switch, "reuse keys and values computed before for the same beginning", "true"),
-    Setting("activations", _choice(get_args(ActivationName)), "numeric format of activations", "float"),
-    Setting(
-        "threads", _integer(1, 1024), "threads that compute; default: the cores this process may use", None, ("-t",)
-    ),
-    Setting("isa", _choice(get_args(IsaName)), "highest instruction set to use; default: the processor's"),
-    Setting("backend", _choice(get_args(BackendName)), "what computes", "cpu"),
-    Setting("stall_timeout", _number(1, 86400), "seconds without a finished step after which it is not ready", "60"),
-    Setting(
-        "engine",
-        _choice(get_args(EnginePlace)),
-        "where the engine runs: in a process of its own, or in a thread of the server",
-        "process",
-        serve_only=True,
-    ),
-    Setting("host", _text, "address to listen on", "127.0.0.1", serve_only=True),
-    Setting("port", _integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
-    Setting("served_model_name", _text, "model name in the API; default: the model's name", serve_only=True),
-    Setting(
-        "shutdown_timeout", _number(0, 86400), "seconds that running requests may finish in", "30", serve_only=True
-    ),
-    Setting("max_body_bytes", parse_size, "largest request body", "4M", serve_only=True),
-    Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
-    Setting("log_level", _choice(("debug", "info", "warning", "error")), "how much to log", "info", serve_only=True),
-)
-_BY_NAME = {setting.name: setting for setting in SETTINGS}
 _CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 
@@ -220,8 +83,31 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         max_num_queued_reqs=values["max_num_queued_reqs"].value,
         log_level=values["log_level"].value,
     )
-    ordered = {setting.name: values[setting.name] for setting in SETTINGS if setting.name in values}
-    return Resolved(engine=engine, serve=serve, values=ordered)
+    return Resolved(engine=engine, serve=serve, values=_in_order(values))
+
+
+def settings_without_model(
+    flags: Mapping[str, Any], config: Path | None = None, machine: Machine | None = None
+) -> Mapping[str, Value]:
+    """What `serve_config` would resolve, for ``--show-config``, where the model isn't there to be measured.
+
+    Raises:
+        ConfigError: an unknown name or an unusable value.
+    """
+    values = _collect(flags, os.environ, config)
+    _set_threads(values, machine or read_machine())
+    return _in_order(values)
+
+
+def environment_faults() -> list[str]:
+    """What is wrong with the ``FREEHOLD_…`` variables, one sentence a variable."""
+    faults = []
+    for variable, value in os.environ.items():
+        try:
+            _collect({}, {variable: value}, None)
+        except ConfigError as error:
+            faults.append(str(error))
+    return faults
 
 
 def lookup(name: str, flags: Mapping[str, Any], config: Path | None = None) -> Value:
@@ -260,14 +146,19 @@ def engine_config(
 
 
 def _shown(name: str, value: Any) -> str:
-    setting = _BY_NAME[name]
+    setting = SETTINGS_BY_NAME[name]
     if setting.is_switch:
         return str(value).lower()
-    return format_size(value) if setting.parse is parse_size else str(value)
+    return format_size(value) if setting.kind.parse is parse_size and isinstance(value, int) else str(value)
+
+
+def _in_order(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Every setting, in the order of `SETTINGS`; those without a value say what happens instead."""
+    return {s.name: values.get(s.name) or Value(s.unset, "default") for s in SETTINGS}
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    if given := environ.get(_BY_NAME["home"].variable):
+    if given := environ.get(SETTINGS_BY_NAME["home"].variable):
         return Path(given).expanduser()
     return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "freehold"
 
@@ -280,17 +171,17 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
     if config_path is not None:
         for key, value in _read_file(config_path).items():
             name = key.replace("-", "_")
-            _require_known(name, _BY_NAME, f"key {key!r} in {config_path}")
+            _require_known(name, SETTINGS_BY_NAME, f"key {key!r} in {config_path}")
             given[name] = (value, f"{config_path}")
     for variable, value in environ.items():
         if variable.startswith(PREFIX) and variable != _CONFIG_VARIABLE:
             _require_known(variable, variables, f"environment variable {variable}")
             given[variables[variable]] = (value, variable)
     for name, value in flags.items():
-        _require_known(name, _BY_NAME, f"setting {name!r}")
+        _require_known(name, SETTINGS_BY_NAME, f"setting {name!r}")
         if value is not None:
-            given[name] = (value, _BY_NAME[name].flag)
-    values = {name: Value(_parse(_BY_NAME[name], raw, source), source) for name, (raw, source) in given.items()}
+            given[name] = (value, SETTINGS_BY_NAME[name].flag)
+    values = {name: Value(_parse(SETTINGS_BY_NAME[name], raw, source), source) for name, (raw, source) in given.items()}
     values.setdefault("home", Value(_home(environ), "default"))
     return values
 
@@ -299,7 +190,7 @@ def _parse(setting: Setting, raw: Any, source: str) -> Any:
     if (isinstance(raw, bool) and not setting.is_switch) or not isinstance(raw, str | int | float | Path):
         raise ConfigError(f"{setting.name} can't be {raw!r} (from {source})")
     try:
-        return setting.parse(str(raw))
+        return setting.kind.parse(str(raw))
     except ValueError as error:
         raise ConfigError(f"{setting.name} can't be {str(raw)!r} (from {source}): it is {error}") from None
 
@@ -307,7 +198,9 @@ def _parse(setting: Setting, raw: Any, source: str) -> Any:
 def _require_known(name: str, known: Iterable[str], what: str) -> None:
     names = list(known)
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=3)
+        # The prefix that all variables share would make every one of them near.
+        stems = {known_name.removeprefix(PREFIX): known_name for known_name in names}
+        near = [stems[stem] for stem in difflib.get_close_matches(name.removeprefix(PREFIX), stems, n=3)]
         raise ConfigError(f"unknown {what}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
 
 
@@ -333,10 +226,9 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
     # Brings numpy along, which `freehold --help` can do without.
     from freehold.files import store
 
+    _set_threads(values, machine)
     home: Path = values["home"].value
     model_path = store.locate(str(values["model"].value), home)
-    if "threads" not in values:
-        values["threads"] = Value(machine.num_cores, machine.cores_from)
     memory_limit_bytes = int(machine.memory_bytes * values["memory_utilization"].value) - OVERHEAD_BYTES
     values["kv_cache_memory_bytes"] = _kv_cache(values, machine, memory_limit_bytes - _weight_file_bytes(model_path))
 
@@ -360,6 +252,21 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
         memory_limit_bytes=memory_limit_bytes,
         stall_timeout_s=values["stall_timeout"].value,
     )
+
+
+def _set_threads(values: dict[str, Value], machine: Machine) -> None:
+    """As many threads as cores, unless a number was asked for.
+
+    Raises:
+        ConfigError: far more than can run at a time: they would wait for each other at every step.
+    """
+    asked = values.setdefault("threads", Value(machine.num_cores, machine.cores_from))
+    most = MAX_THREADS_PER_CORE * machine.num_cores
+    if asked.value > most:
+        raise ConfigError(
+            f"threads can't be {asked.value} (from {asked.source}): this process may use {machine.num_cores} cores "
+            f"({machine.cores_from}); set at most {most}, or leave --threads out for {machine.num_cores}"
+        )
 
 
 def _weight_file_bytes(model_path: Path) -> int:

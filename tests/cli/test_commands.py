@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -63,7 +65,8 @@ def test_help_lists_every_command() -> None:
     done = freehold("--help")
     assert done.returncode == 0
     assert all(f"\n  {command} " in done.stdout for command in COMMANDS)
-    assert freehold().returncode == 2, "no command is a mistake, answered with the help"
+    assert freehold().stdout == done.stdout
+    assert freehold().returncode == 0
     assert freehold("--version").stdout.startswith("freehold 0.")
 
 
@@ -112,6 +115,17 @@ def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
         (("synth", "/tmp/x.gguf", "--preset", "huge"), ("huge", "tiny")),
         (("synth", "/tmp/x.gguf", "--preset", "tiny", "--dtype", "Q9"), ("Q9", "BF16")),
         (("chat", "--url", "ftp://x"), ("ftp://x",)),
+        (("chat", "--url", "http://[::1"), ("http://[::1",)),
+        (("chat", "--url", "http://127.0.0.1:0x50"), ("0x50",)),
+        (("chat", "--url", "http://127.0.0.1:1"), ("127.0.0.1:1", "freehold serve")),
+        (("chat", "--url", "http://127.0.0.1:1", "--threads", "4"), ("--threads", "--url")),
+        (("chat", "one", "--model", "other"), ("'one'", "'other'")),
+        (("serve", "one", "--model", "other"), ("'one'", "'other'")),
+        (("run", "smollm2", "Hi", "--raw", "--system", "x"), ("--system", "--raw")),
+        (("run", "smollm2", ""), ("empty",)),
+        (("run", "smollm2", "-"), ("empty",)),
+        (("serve", "--threads", "100000"), ("100000", "--threads")),
+        (("serve", "--threads", "1000"), ("1000", "cores", "--threads")),
     ],
 )  # fmt: skip
 def test_mistakes_end_in_one_sentence(home: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
@@ -230,7 +244,7 @@ def test_exit_codes(
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == code
-    assert capsys.readouterr().err == ("freehold: it is broken\n" if code == 2 else "")
+    assert capsys.readouterr().err == f"freehold: {str(error) or 'interrupted'}\n"
 
 
 def test_control_characters_of_strangers_never_reach_the_terminal(
@@ -243,3 +257,82 @@ def test_control_characters_of_strangers_never_reach_the_terminal(
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err == "freehold: é🙂 \\x1b[31m \\x07 \\x9b2J \\u202e \\ud800\n"
+
+
+def test_show_config_fetches_nothing(home: Path) -> None:
+    done = freehold("serve", "--show-config", home=home, PIP_INDEX_URL="http://127.0.0.1:1/simple")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "max_model_len" in done.stdout
+    assert not home.exists()
+
+
+def test_what_is_said_must_be_text(home: Path, tiny: Path) -> None:
+    for arguments in (("run", str(tiny), "-"), ("chat", str(tiny))):
+        done = subprocess.run(
+            [sys.executable, "-m", "freehold", *arguments], input=b"caf\xe9\n", capture_output=True, check=False,
+            timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"input is not UTF-8" in done.stderr
+        assert done.stderr.count(b"\n") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "freehold", "run", str(tiny), b"caf\xe9"], capture_output=True, check=False,
+        timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"PROMPT is not UTF-8" in done.stderr
+
+
+def test_errors_of_a_piped_chat_show_in_its_exit_code(home: Path, tiny: Path) -> None:
+    done = freehold("chat", str(tiny), "--max-tokens", "3", home=home, stdin=f"{'long ' * 2000}\nHello\n")
+    assert done.returncode == 2
+    assert "1024" in done.stderr
+    assert done.stdout.strip(), "the second line is answered nevertheless"
+
+
+def test_commands_of_a_chat(home: Path, tiny: Path) -> None:
+    for word in ("/exit", "/quit", "/bye"):
+        done = freehold("chat", str(tiny), home=home, stdin=f"/help\n/foo\n{word}\nnever asked\n")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.count("/new") == 2
+        assert "/foo isn't a command" in done.stderr
+
+
+def limit_address_space() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
+
+
+@pytest.mark.parametrize("arguments", [("run", "MODEL", "Hi"), ("serve", "MODEL", "--port", "0")])
+def test_too_little_memory_is_told_in_one_sentence(home: Path, smollm2_path: Path, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "freehold", *(str(smollm2_path) if word == "MODEL" else word for word in arguments)],
+        capture_output=True, text=True, check=False, timeout=TIMEOUT_S, preexec_fn=limit_address_space,
+    )  # fmt: skip
+    check_user_error(done, "memory")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_pip_ends_with_the_pull_that_started_it(home: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """pip is pointed at an index that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        environment = {**os.environ, "FREEHOLD_HOME": str(home), "PIP_INDEX_URL": index, "PIP_CONFIG_FILE": os.devnull}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "freehold", "pull"], env=environment, stderr=subprocess.DEVNULL
+        )
+        try:
+            silent.settimeout(TIMEOUT_S)
+            connection, _ = silent.accept()
+            with connection:
+                connection.settimeout(TIMEOUT_S)
+                assert connection.recv(1 << 16), "pip asks"
+                process.send_signal(number)
+                process.wait(TIMEOUT_S)
+                while connection.recv(1 << 16):
+                    pass  # the connection ends with pip
+        finally:
+            process.kill()
+            process.wait()
+    expected = {signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130}
+    assert process.returncode == expected[number]

@@ -9,6 +9,7 @@ from pathlib import Path
 from freehold import __version__, resolve
 from freehold.errors import UserError
 from freehold.machine import read_machine
+from freehold.settings import format_size
 
 SMALL_DISK_BYTES = 1 << 30
 _LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "uvloop", "httptools")
@@ -22,7 +23,7 @@ def doctor() -> None:
     print(f"libraries  {', '.join(f'{name} {version(name)}' for name in _LIBRARIES)}")
     print(f"processor  {machine.processor}: {', '.join(machine.isa_levels)}")
     print(f"cores      {machine.num_cores} ({machine.cores_from})")
-    memory, free = resolve.format_size(machine.memory_bytes), resolve.format_size(machine.available_bytes)
+    memory, free = format_size(machine.memory_bytes), format_size(machine.available_bytes)
     print(f"memory     {memory} ({machine.memory_from}), {free} available")
     faults = [fault for fault in (_disk(home), _models(home), _native(machine.isa_levels), _port()) if fault]
     for fault in faults:
@@ -35,10 +36,8 @@ def doctor() -> None:
 def _disk(home: Path) -> str:
     existing = next(path for path in (home, *home.parents) if path.exists())
     free_bytes = shutil.disk_usage(existing).free
-    print(f"disk       {resolve.format_size(free_bytes)} free at {home}")
-    return (
-        "" if free_bytes >= SMALL_DISK_BYTES else f"less than {resolve.format_size(SMALL_DISK_BYTES)} of disk is free"
-    )
+    print(f"disk       {format_size(free_bytes)} free at {home}")
+    return "" if free_bytes >= SMALL_DISK_BYTES else f"less than {format_size(SMALL_DISK_BYTES)} of disk is free"
 
 
 def _models(home: Path) -> str:

@@ -1,14 +1,15 @@
 """Options of the command line, made from the one list of settings in `freehold.resolve`."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from freehold.resolve import SETTINGS, Setting
+from freehold.errors import ConfigError
+from freehold.settings import SETTINGS, Setting
 
 ModelArgument = Annotated[
     str | None, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.", show_default=False)
@@ -46,6 +47,18 @@ def with_settings(*, serve: bool, model: bool = True) -> Callable[[Callable[...,
     return decorate
 
 
+def one_model(argument: str | None, flags: Mapping[str, Any]) -> str | None:
+    """The model that was named, as MODEL or with --model.
+
+    Raises:
+        ConfigError: two different ones.
+    """
+    option = flags.get("model")
+    if argument is not None and option is not None and argument != option:
+        raise ConfigError(f"MODEL is {argument!r} and --model is {option!r}; name one")
+    return option if argument is None else argument
+
+
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     text = setting.help[:1].upper() + setting.help[1:] + "."
     default = "" if setting.default is None else f" Default: {setting.default}."
@@ -55,7 +68,9 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         return inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, switch]
         )
-    option = typer.Option(*setting.aliases, setting.flag, help=text + default, show_default=False, metavar="VALUE")
+    option = typer.Option(
+        *setting.aliases, setting.flag, help=text + default, show_default=False, metavar=setting.kind.metavar
+    )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
     )

@@ -2,14 +2,17 @@
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from freehold import resolve
-from freehold.cli.options import ConfigOption, ModelArgument, with_settings
+from freehold.cli.options import ConfigOption, ModelArgument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
+from freehold.errors import ModelNotFoundError
 
 if TYPE_CHECKING:
     from freehold.engine.remote import ProcessEngine
@@ -24,19 +27,29 @@ def serve(
     model: ModelArgument = None, config: ConfigOption = None, show_config: ShowConfig = False, *, flags: dict[str, Any]
 ) -> None:
     """Serve a model behind an OpenAI-compatible HTTP API. Without MODEL: SmolLM2-135M-Instruct, fetched if missing."""
-    flags = {**flags, **({"model": model} if model else {})}
+    flags = {**flags, "model": one_model(model, flags)}
+    if show_config:
+        print(resolve.table(_settings(flags, config)))
+        return
     with ExitStack() as running:
         engine = None
-        if not show_config and resolve.lookup("engine", flags, config).value == "process":
+        if resolve.lookup("engine", flags, config).value == "process":
             from freehold.engine.remote import ProcessEngine
 
             # Python starts there while the settings are worked out here.
             engine = running.enter_context(ProcessEngine())
         resolved = with_default_model(resolve.serve_config, flags, config)
-        if show_config:
-            print(resolve.table(resolved.values))
-        else:
-            _serve(resolved, engine)
+        _serve(resolved, engine)
+
+
+def _settings(flags: Mapping[str, Any], config: Path | None) -> Mapping[str, resolve.Value]:
+    """Every setting; of the default model also while it isn't there."""
+    try:
+        return resolve.serve_config(flags, config).values
+    except ModelNotFoundError:
+        if resolve.lookup("model", flags, config).source != "default":
+            raise
+        return resolve.settings_without_model(flags, config)
 
 
 def _serve(resolved: resolve.Resolved, engine: "ProcessEngine | None") -> None:

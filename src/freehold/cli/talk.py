@@ -1,29 +1,38 @@
 """``freehold run`` and ``freehold chat``."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from freehold import resolve
-from freehold.cli.options import ConfigOption, ModelArgument, with_settings
+from freehold.cli.conversation import check_text, converse, read_input, say, user
+from freehold.cli.options import ConfigOption, ModelArgument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
-from freehold.errors import RequestError
+from freehold.errors import ConfigError, EngineError
+from freehold.settings import SETTINGS_BY_NAME
 
 if TYPE_CHECKING:
     from freehold.llm import LLM
     from freehold.text.params import SamplingParams
 
-Answer = Callable[[Sequence[dict[str, str]], "SamplingParams"], Iterator[str]]
+EXIT_USER_ERROR = 2
+TEMPERATURE = 0.7
+TOP_P = 0.9
+"""Less than the API's 1.0, which lets small models ramble."""
 
-Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.", show_default=False)]
-MaxTokens = Annotated[int | None, typer.Option(help="Tokens of an answer. Default: what the context holds.")]
+Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token each time.")]
+TopP = Annotated[float, typer.Option(help="Choose among the likeliest tokens that have this share together.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="Tokens of an answer. Default: what the context holds.", show_default=False)
+]
 SeedOption = Annotated[int | None, typer.Option(help="Makes answers repeatable.", show_default=False)]
 System = Annotated[str | None, typer.Option(help="A system message before the chat.", show_default=False)]
-Url = Annotated[str | None, typer.Option(help="Talk to a running server instead of loading the model here.")]
+Url = Annotated[
+    str | None, typer.Option(help="Talk to a running server instead of loading the model here.", show_default=False)
+]
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to say; - reads it from standard input.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")]
 
@@ -32,7 +41,8 @@ Raw = Annotated[bool, typer.Option("--raw", help="Continue the text as it is, wi
 def run(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.")],
     prompt: Prompt,
-    temperature: Temperature = None,
+    temperature: Temperature = TEMPERATURE,
+    top_p: TopP = TOP_P,
     max_tokens: MaxTokens = None,
     seed: SeedOption = None,
     system: System = None,
@@ -42,17 +52,22 @@ def run(
     flags: dict[str, Any],
 ) -> None:
     """Answer one prompt and stop."""
-    text = sys.stdin.read() if prompt == "-" else prompt
-    params = _params(temperature, max_tokens, seed)
+    if raw and system is not None:
+        raise ConfigError("--system goes into the chat template, which --raw leaves out; drop one of them")
+    text = read_input() if prompt == "-" else check_text(prompt, "PROMPT")
+    if not text:
+        raise ConfigError("PROMPT is empty; say something, or - to read it from standard input")
+    params = _params(temperature, top_p, max_tokens, seed)
     with _load({**flags, "model": model}, config) as llm:
-        _say(piece.text for piece in llm.stream(text if raw else [*_system(system), _user(text)], params))
+        say(_answer(llm, text if raw else [*_system(system), user(text)], params))
 
 
 @with_settings(serve=False)
 def chat(
     model: ModelArgument = None,
     url: Url = None,
-    temperature: Temperature = None,
+    temperature: Temperature = TEMPERATURE,
+    top_p: TopP = TOP_P,
     max_tokens: MaxTokens = None,
     seed: SeedOption = None,
     system: System = None,
@@ -60,58 +75,44 @@ def chat(
     *,
     flags: dict[str, Any],
 ) -> None:
-    """Talk with a model. Ctrl-C ends an answer; /exit, Ctrl-D or Ctrl-C at the prompt end the chat; /new forgets it."""
-    params = _params(temperature, max_tokens, seed)
+    """Talk with a model. Ctrl-C stops an answer; /exit or Ctrl-D leaves; /new starts over; /help lists all."""
+    params = _params(temperature, top_p, max_tokens, seed)
     if url is not None:
         from freehold.cli.remote_model import RemoteModel
 
-        remote = RemoteModel(url, model)
-        _converse(remote.answer, _system(system), params, f"{remote.model} at {url}")
+        if strangers := [SETTINGS_BY_NAME[name].flag for name in flags if name != "model"] + ["--config"] * bool(
+            config
+        ):
+            raise ConfigError(f"{', '.join(strangers)} can't go with --url: the server that runs there has its own")
+        remote = RemoteModel(url, one_model(model, flags))
+        _leave(converse(remote.answer, _system(system), params, f"{remote.model} at {url}"))
         return
-    with _load({**flags, **({"model": model} if model else {})}, config) as llm:
+    flags = {**flags, "model": one_model(model, flags)}
+    with _load(flags, config) as llm:
 
         def answer(messages: Sequence[dict[str, str]], params: "SamplingParams") -> Iterator[str]:
-            return (piece.text for piece in llm.stream(messages, params))
+            return _answer(llm, messages, params)
 
-        _converse(answer, _system(system), params, llm.info.model_family)
-
-
-def _converse(answer: Answer, system: list[dict[str, str]], params: "SamplingParams", title: str) -> None:
-    """Read, answer, remember, until the person leaves."""
-    if sys.stdin.isatty():
-        import readline  # noqa: F401  gives `input` line editing and a history
-
-        print(f"{title}. /exit leaves, /new starts over, Ctrl-C stops an answer.", file=sys.stderr)
-    messages = list(system)
-    while True:
-        try:
-            text = input("> " if sys.stdin.isatty() else "").strip()
-        except (EOFError, KeyboardInterrupt):
-            return
-        if text == "/exit":
-            return
-        if text == "/new":
-            messages = list(system)
-        elif text:
-            try:
-                said = _say(answer([*messages, _user(text)], params))
-            except RequestError as error:
-                print(f"{error} (/new starts over)", file=sys.stderr)
-            else:
-                messages += [_user(text), {"role": "assistant", "content": said}]
+        title = f"{resolve.lookup('model', flags, config).value} ({llm.info.model_family})"
+        _leave(converse(answer, _system(system), params, title))
 
 
-def _say(pieces: Iterator[str]) -> str:
-    """Print an answer as it comes; Ctrl-C ends it. Returns what was said."""
-    said: list[str] = []
-    try:
-        for piece in pieces:
-            said.append(piece)
-            print(piece, end="", flush=True)
-    except KeyboardInterrupt:
-        print(" [stopped]", end="", file=sys.stderr)
-    print(flush=True)
-    return "".join(said)
+def _leave(succeeded: bool) -> None:
+    """Who pipes a conversation in can't see that answers failed; the exit code says so."""
+    if not succeeded and not sys.stdin.isatty():
+        sys.exit(EXIT_USER_ERROR)
+
+
+def _answer(llm: "LLM", prompt: str | Sequence[dict[str, str]], params: "SamplingParams") -> Iterator[str]:
+    """The pieces of one answer.
+
+    Raises:
+        EngineError: it broke off.
+    """
+    for piece in llm.stream(prompt, params):
+        yield piece.text
+        if piece.completion is not None and piece.completion.error:
+            raise EngineError(piece.completion.error, code="engine_failed")
 
 
 def _load(flags: dict[str, Any], config: Path | None) -> "LLM":
@@ -125,16 +126,11 @@ def _load(flags: dict[str, Any], config: Path | None) -> "LLM":
     return with_default_model(load, flags, config)
 
 
-def _params(temperature: float | None, max_tokens: int | None, seed: int | None) -> "SamplingParams":
+def _params(temperature: float, top_p: float, max_tokens: int | None, seed: int | None) -> "SamplingParams":
     from freehold.text.params import SamplingParams
 
-    params = SamplingParams(max_tokens=max_tokens, seed=seed)
-    return params if temperature is None else msgspec.structs.replace(params, temperature=temperature)
+    return SamplingParams(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed)
 
 
 def _system(text: str | None) -> list[dict[str, str]]:
-    return [] if text is None else [{"role": "system", "content": text}]
-
-
-def _user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
+    return [] if text is None else [{"role": "system", "content": check_text(text, "--system")}]

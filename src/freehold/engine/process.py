@@ -19,7 +19,7 @@ from freehold.backends.script import Scripts
 from freehold.engine.core import Core
 from freehold.engine.ipc import Beat, Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start, ToEngine
 from freehold.engine.start import load
-from freehold.errors import UserError
+from freehold.errors import OUT_OF_MEMORY, ResourceError, UserError
 from freehold.protocol import Event
 
 BEAT_S = 0.5
@@ -60,6 +60,8 @@ def main(scripts: Scripts | None = None) -> None:
 
     try:
         loaded = load(start.config, publish=publish, scripts=scripts)
+    except MemoryError:
+        _leave(channel, NotLoaded(ResourceError.__name__, OUT_OF_MEMORY))
     except UserError as error:
         _leave(channel, NotLoaded(type(error).__name__, str(error)))
     except Exception as error:

@@ -4,7 +4,9 @@ pip is asked, in a process of its own, so that its configuration is honoured wit
 """
 
 import ast
+import ctypes
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from freehold.errors import DownloadError
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 _ONLY_THIS_WHEEL = ["--no-deps", "--only-binary", ":all:"]
 _RESOLVE_TIMEOUT_S = 600
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork, which may hold locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,12 @@ def _unquoted(value: str) -> str:
         return value
 
 
+def _die_with_parent() -> None:
+    """In the child: let the kernel end it with the thread that waits for it, whatever ends that one."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _run(arguments: list[str], problem: str, prefix: list[str] | None = None) -> str:
     try:
         done = subprocess.run(
@@ -114,6 +124,7 @@ def _run(arguments: list[str], problem: str, prefix: list[str] | None = None) ->
             errors="replace",
             timeout=_RESOLVE_TIMEOUT_S,
             check=False,
+            preexec_fn=_die_with_parent,
         )
     except subprocess.TimeoutExpired:
         raise DownloadError(f"pip {problem}: no answer in {_RESOLVE_TIMEOUT_S} s; check the network.") from None

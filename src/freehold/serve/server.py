@@ -32,10 +32,10 @@ from freehold.engine.remote import ProcessEngine
 from freehold.errors import EngineError, ResourceError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
-from freehold.resolve import format_size
 from freehold.serve.app import build_app
 from freehold.serve.connection import Connection
 from freehold.serve.service import Service
+from freehold.settings import format_size
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 60

@@ -95,6 +95,17 @@ def test_memory_limit_is_the_lowest(tmp_path: Path, files: dict[str, str], gib: 
     assert ("cgroup" in machine.memory_from) == (gib != 16)
 
 
+@pytest.mark.parametrize(("name", "remedy"), [("Max address space", "ulimit -v"), ("Max data size    ", "ulimit -d")])
+def test_limits_of_the_process(tmp_path: Path, name: str, remedy: str) -> None:
+    head = "Limit                     Soft Limit           Hard Limit           Units\n"
+    row = "{}         {}           unlimited            bytes\n"
+    limited = tree(tmp_path / "a", {"proc/self/limits": head + row.format(name, 2 * GIB)})
+    assert read_machine(limited, {0}).memory_bytes == 2 * GIB
+    assert remedy in read_machine(limited, {0}).memory_from
+    free = tree(tmp_path / "b", {"proc/self/limits": head + row.format(name, "unlimited")})
+    assert read_machine(free, {0}).memory_bytes == 16 * GIB
+
+
 def test_this_machine() -> None:
     machine = read_machine()
     assert machine.num_cores >= 1

@@ -9,6 +9,7 @@ from freehold import resolve
 from freehold.config import EngineConfig
 from freehold.errors import ConfigError, ModelNotFoundError, ResourceError
 from freehold.machine import Machine
+from freehold.settings import SETTINGS, parse_size
 
 GIB = 1 << 30
 MACHINE = Machine(
@@ -24,7 +25,7 @@ MACHINE = Machine(
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for setting in resolve.SETTINGS:
+    for setting in SETTINGS:
         monkeypatch.delenv(setting.variable, raising=False)
     monkeypatch.setenv("FREEHOLD_HOME", str(tmp_path / "home"))
 
@@ -79,13 +80,14 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "max_body_bytes": "1M",
         "log_level": "debug",
         "enable_prefix_caching": "false",
+        "threads": "3",
     }
-    texts = {setting.name: texts.get(setting.name, "32") for setting in resolve.SETTINGS}
+    texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)
     file = tmp_path / "all.toml"
     file.write_text("".join(f"{name} = {text!r}\n" for name, text in texts.items()))
     from_file = resolve.serve_config({}, file, MACHINE)
-    for setting in resolve.SETTINGS:
+    for setting in SETTINGS:
         monkeypatch.setenv(setting.variable, texts[setting.name])
     from_environment = resolve.serve_config({}, machine=MACHINE)
     assert from_flags.engine == from_file.engine == from_environment.engine
@@ -93,7 +95,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     assert from_flags.engine.max_model_len == 77
     assert from_flags.engine.prefix_caching is False
     assert from_flags.engine.kv_cache_bytes == 64 << 20
-    assert {value.source for value in from_environment.values.values()} == {s.variable for s in resolve.SETTINGS}
+    assert {value.source for value in from_environment.values.values()} == {s.variable for s in SETTINGS}
 
 
 def test_unknown_names_are_refused_with_near_ones(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +135,7 @@ def test_unusable_values_are_refused_by_name(model: Path, name: str, text: objec
     [("512M", 512 << 20), ("2GiB", 2 << 30), ("2gb", 2 * 10**9), ("1.5k", 1536), ("7", 7), ("1 TiB", 1 << 40)],
 )
 def test_sizes(text: str, num_bytes: int) -> None:
-    assert resolve.parse_size(text) == num_bytes
+    assert parse_size(text) == num_bytes
 
 
 @pytest.mark.parametrize("text", ["model = [", "port = 1\nport = 2", b"\xff\xfe"])
@@ -147,6 +149,34 @@ def test_file_that_is_not_toml(model: Path, tmp_path: Path, text: str | bytes) -
 def test_file_that_is_missing(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothere\.toml"):
         resolve.serve_config({"model": str(model)}, tmp_path / "nothere.toml", MACHINE)
+
+
+def test_settings_can_be_shown_without_a_model() -> None:
+    values = resolve.settings_without_model({"port": "7"}, machine=MACHINE)
+    assert list(values) == [setting.name for setting in SETTINGS], "every setting has a row"
+    rows = resolve.table(values).splitlines()
+    assert all(len(row.split()) >= 3 for row in rows), rows
+    assert values["port"] == resolve.Value(7, "--port")
+    assert values["isa"].value == values["max_model_len"].value == "auto"
+
+
+@pytest.mark.parametrize("threads", [13, 1000])
+def test_far_more_threads_than_cores_are_refused(model: Path, threads: int) -> None:
+    for work in (resolve.serve_config, resolve.settings_without_model):
+        with pytest.raises(ConfigError, match=rf"{threads} \(from --threads\).* 6 cores .*at most 12"):
+            work({"model": str(model), "threads": str(threads)}, machine=MACHINE)
+    assert resolve.engine_config(model=model, threads=12, machine=MACHINE).num_threads == 12
+
+
+def test_only_near_names_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FREEHOLD_FOO", "1")
+    monkeypatch.setenv("FREEHOLD_PROT", "1")
+    monkeypatch.setenv("FREEHOLD_PORT", "many")
+    faults = sorted(resolve.environment_faults())
+    assert len(faults) == 3
+    assert "'many' (from FREEHOLD_PORT)" in faults[0]
+    assert faults[1] == "unknown environment variable FREEHOLD_FOO"
+    assert "did you mean FREEHOLD_PORT?" in faults[2]
 
 
 def test_missing_model() -> None:

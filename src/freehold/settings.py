@@ -1,0 +1,202 @@
+"""The one list of settings: their names, the values they take, their defaults, and how sizes are written."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName
+
+PREFIX = "FREEHOLD_"
+DEFAULT_MODEL = "smollm2"
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DECIMAL_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_TEST_BACKENDS = {"scripted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value.
+
+    Attributes:
+        parse: makes the value from its text; raises ValueError that says what is accepted.
+        metavar: stands for a value in ``--help``.
+    """
+
+    parse: Callable[[str], Any]
+    metavar: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        name: key in the configuration file; the flag has dashes, the variable the prefix and capitals.
+        help: one line for ``--help``.
+        default: text of the default; None if `freehold.resolve` works it out.
+        aliases: shorter flags that other servers use.
+        serve_only: meaningless without a server.
+        unset: what ``--show-config`` says of it if nobody gave it and nothing is worked out.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    default: str | None = None
+    aliases: tuple[str, ...] = ()
+    serve_only: bool = False
+    unset: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        """It is on or off: as a flag without a value, ``--name`` or ``--no-name``."""
+        return self.kind.parse is _switch
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+def parse_size(text: str) -> int:
+    """Bytes from text such as ``512M``, ``2GiB`` (powers of 1024), ``2GB`` (powers of 1000) or a plain number."""
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([a-z]*)", text.strip().lower())
+    unit = match and (_DECIMAL_UNITS.get(match[2]) or _UNITS.get(match[2].removesuffix("ib").removesuffix("b")))
+    if not match or not unit:
+        raise ValueError("a size such as 512M, 2GiB or a number of bytes")
+    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+
+
+def format_size(num_bytes: int) -> str:
+    """Bytes for people: ``512 MiB``."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{num_bytes} B"
+
+
+def _integer(low: int, high: int = 1 << 40, multiple_of: int = 1) -> Kind:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,15}", text) or not low <= int(text) <= high or int(text) % multiple_of:
+            step = f", a multiple of {multiple_of}" if multiple_of > 1 else ""
+            raise ValueError(f"a whole number from {low} to {high}{step}")
+        return int(text)
+
+    return Kind(parse, "N")
+
+
+def _number(low: float, high: float, metavar: str) -> Kind:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not low <= number <= high:
+            raise ValueError(f"a number from {low:g} to {high:g}")
+        return number
+
+    return Kind(parse, metavar)
+
+
+def _choice(options: Iterable[str]) -> Kind:
+    names = tuple(options)
+    shown = [name for name in names if name not in _TEST_BACKENDS]
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"one of {', '.join(shown)}")
+        return text
+
+    return Kind(parse, "{" + ",".join(shown) + "}")
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _text(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("a name without control characters")
+    return text
+
+
+_SIZE = Kind(parse_size, "SIZE")
+_FOLDER = Kind(Path, "FOLDER")
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("model", Kind(_text, "NAME"), "store name, path, or Hugging Face id", DEFAULT_MODEL, ("-m",)),
+    Setting("home", _FOLDER, "folder of the model store"),
+    Setting(
+        "max_model_len",
+        _integer(1),
+        "prompt plus output tokens of a request; default: the model's, or what the KV cache holds",
+        aliases=("-c",),
+        unset="auto",
+    ),
+    Setting("max_num_seqs", _integer(1, 4096), "requests that run in one step", "64", ("-np",)),
+    Setting("max_num_batched_tokens", _integer(1, 1 << 20), "tokens computed in one step", "512"),
+    Setting("memory_utilization", _number(0.05, 1.0, "SHARE"), "share of the memory limit that may be used", "0.9"),
+    Setting(
+        "kv_cache_memory_bytes",
+        _SIZE,
+        "KV cache, such as 512M or 2GiB; default: what fits, at most 512 MiB",
+        unset="what fits, at most 512 MiB",
+    ),
+    Setting("kv_cache_dtype", _choice(get_args(KVDtypeName)), "numeric format of the KV cache", "bf16"),
+    Setting("block_size", _integer(16, 1024, 16), "tokens in a KV block", "32"),
+    Setting(
+        "enable_prefix_caching",
+        Kind(_switch, "{true,false}"),
+        "reuse keys and values computed before for the same beginning",
+        "true",
+    ),
+    Setting("activations", _choice(get_args(ActivationName)), "numeric format of activations", "float"),
+    Setting(
+        "threads", _integer(1, 1024), "threads that compute; default: the cores this process may use", None, ("-t",)
+    ),
+    Setting(
+        "isa", _choice(get_args(IsaName)), "highest instruction set to use; default: the processor's", unset="auto"
+    ),
+    Setting("backend", _choice(get_args(BackendName)), "what computes", "cpu"),
+    Setting(
+        "stall_timeout",
+        _number(1, 86400, "SECONDS"),
+        "seconds without a finished step after which the server reports itself as not ready",
+        "60",
+    ),
+    Setting(
+        "engine",
+        _choice(get_args(EnginePlace)),
+        "where the engine runs: in a process of its own, or in a thread of the server",
+        "process",
+        serve_only=True,
+    ),
+    Setting("host", Kind(_text, "ADDRESS"), "address to listen on", "127.0.0.1", serve_only=True),
+    Setting("port", _integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
+    Setting(
+        "served_model_name",
+        Kind(_text, "NAME"),
+        "model name in the API; default: the model's name",
+        serve_only=True,
+        unset="the model's name",
+    ),
+    Setting(
+        "shutdown_timeout",
+        _number(0, 86400, "SECONDS"),
+        "seconds that running requests may finish in",
+        "30",
+        serve_only=True,
+    ),
+    Setting("max_body_bytes", _SIZE, "largest request body", "4M", serve_only=True),
+    Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
+    Setting("log_level", _choice(("debug", "info", "warning", "error")), "how much to log", "info", serve_only=True),
+)
+SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
