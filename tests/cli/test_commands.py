@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from freehold.cli import commands
 from freehold.cli import main as cli
 from freehold.errors import ModelFileError
 
@@ -91,7 +92,7 @@ def test_help_loads_nothing_slow() -> None:
 
 
 def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
-    code = "import freehold.cli.main, freehold.serve.server, sys; print(*sys.modules)"
+    code = "import freehold.cli.commands, freehold.serve.server, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"starlette", "uvicorn", "tokenizers"} <= loaded
@@ -240,7 +241,7 @@ def test_exit_codes(
     def fail() -> Iterator[None]:
         raise error
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(commands, "app", fail)
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == code
@@ -253,7 +254,7 @@ def test_control_characters_of_strangers_never_reach_the_terminal(
     def fail() -> Iterator[None]:
         raise ModelFileError("é🙂 \x1b[31m \x07 \x9b2J \u202e \ud800")
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(commands, "app", fail)
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err == "freehold: é🙂 \\x1b[31m \\x07 \\x9b2J \\u202e \\ud800\n"

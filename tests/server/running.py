@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,10 +28,17 @@ class Server:
     """A server in a thread, and what its model says."""
 
     def __init__(
-        self, text: TextAssets, engine_config: EngineConfig, *, handle: EngineHandle | None = None, **settings: Any
+        self,
+        text: TextAssets,
+        engine_config: EngineConfig,
+        *,
+        handle: EngineHandle | None = None,
+        send_buffer_bytes: int | None = None,
+        **settings: Any,
     ) -> None:
         """
         Args:
+            send_buffer_bytes: what the system may hold for a client that doesn't read; None leaves it alone.
             handle: the engine to use; None starts one in a thread, which says what `says` was given.
         """
         self._said: list[tuple[Item, ...]] = [(0,)]
@@ -40,6 +48,8 @@ class Server:
         config = ServeConfig(**{"port": 0, "served_model_name": "test", **settings})
         self.service = Service(AsyncEngine(self.engine), text, config)
         listener = bind(config)
+        if send_buffer_bytes is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self.port: int = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._started = threading.Event()

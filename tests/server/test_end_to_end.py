@@ -253,6 +253,22 @@ def test_prompts_stay_out_of_the_log(smollm2_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_at_any_moment_of_the_start(smollm2_path: Path, number: signal.Signals) -> None:
+    # Begins where Python has started and runs the first line of ours.
+    code = "import sys; from freehold.cli.main import main; print(flush=True); main()"
+    command = [sys.executable, "-c", code, "serve", str(smollm2_path), "--port", "0"]
+    for delay_s in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay_s)
+        process.send_signal(number)
+        _, log = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, (delay_s, log)
+        assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_while_loading(smollm2_path: Path, free_port: int, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "freehold", "serve", str(smollm2_path), "--port", str(free_port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -37,10 +37,18 @@ def gate() -> Iterator[Gate]:
         event.set()
 
 
-def raw_request(server: Server, body: dict[str, Any]) -> socket.socket:
-    """Send a chat and don't read."""
+def raw_request(server: Server, body: dict[str, Any], window: int | None = None) -> socket.socket:
+    """Send a chat and don't read.
+
+    Args:
+        window: bytes that the system may take in our stead; the smallest it knows if that is more.
+    """
     content = json.dumps({"model": "test", "messages": server.messages, **body}).encode()
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_S)
+    connection = socket.socket()
+    connection.settimeout(TIMEOUT_S)
+    if window is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    connection.connect(("127.0.0.1", server.port))
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     length = f"Content-Length: {len(content)}\r\n\r\n"
     connection.sendall((head + length).encode() + content)

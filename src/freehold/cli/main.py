@@ -1,63 +1,27 @@
-"""The ``freehold`` command. Subcommands parse their arguments and hand over; slow imports wait until then."""
+"""Where the process begins: signals first, then the commands, whose imports take a moment."""
 
 import errno
-import shutil
+import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, NoReturn
-
-import typer
-
-from freehold import __version__
-from freehold.cli import doctor, serve, store, synth, talk
-from freehold.errors import OUT_OF_MEMORY, EngineError, FreeholdError, printable
+from typing import NoReturn
 
 EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
-app = typer.Typer(
-    name="freehold",
-    invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": shutil.get_terminal_size().columns},
-    help="Own your LLM inference: serve, measure, tune and explain a model on your own hardware.",
-)
-app.command()(serve.serve)
-app.command()(talk.chat)
-app.command()(talk.run)
-app.command()(store.pull)
-app.command("list")(store.list_models)
-app.command()(store.rm)
-app.command()(synth.synth)
-app.command()(doctor.doctor)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"freehold {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def freehold(
-    context: typer.Context,
-    _version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Own your LLM inference."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
 
 def main() -> None:
     """Run the command line. What a person can put right ends in one sentence on stderr and exit code 2."""
-    signal.signal(signal.SIGTERM, _terminate)
+    if sys.argv[1:2] == ["serve"]:
+        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGTERM, _leave)
+    else:
+        signal.signal(signal.SIGTERM, _terminate)
+    from freehold.errors import OUT_OF_MEMORY, EngineError, FreeholdError, printable
+
     for stream in (sys.stdout, sys.stderr):
         # A terminal that can't show a character shows another one.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -74,6 +38,8 @@ def main() -> None:
 
 
 def _run() -> None:
+    from freehold.cli.commands import app
+
     try:
         app()
     except SystemExit as leaving:
@@ -97,3 +63,8 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
     """Leave through every `finally`, so that children end and unfinished files go."""
     sys.exit(EXIT_TERMINATED)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End a server that doesn't serve yet. Once it does, it drains instead (`freehold.serve.server`)."""
+    os._exit(0)

@@ -1,6 +1,7 @@
-"""One client connection: uvicorn's httptools protocol, with limits on the head of a request.
+"""One client connection: uvicorn's httptools protocol, with limits on what a client sends and how fast it reads.
 
-Uvicorn itself waits for a head forever and keeps all of it.
+Uvicorn itself waits for a request forever, keeps all of its head and its trailers, and waits forever for a client that
+doesn't read. Reading is bounded in time and size here; what a body may hold is `freehold.serve.body`'s matter.
 """
 
 import asyncio
@@ -8,7 +9,11 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 32 << 10
+"""Of target and headers; of trailers and whatever else is no body, too."""
 HEAD_TIMEOUT_S = 10.0
+BODY_TIMEOUT_S = 60.0
+WRITE_TIMEOUT_S = 30.0
+"""So long may a client take nothing of what waits for it."""
 
 
 class HeadTooLargeError(ValueError):
@@ -16,33 +21,40 @@ class HeadTooLargeError(ValueError):
 
 
 class Connection(HttpToolsProtocol):
-    """Closes unless the target and headers of a request arrive within a deadline and a size."""
+    """Closes unless a request arrives within its deadlines and sizes, and its answer is taken."""
 
     _num_head_bytes = 0
+    _num_idle_bytes = 0  # since the parser last told of anything
     _is_in_head = True
+    _has_moved = False
     _deadline: asyncio.TimerHandle | None = None
+    _write_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+        self._set_deadline(HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
+        self._end_write_deadline()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._has_moved = False
         super().data_received(data)
-        # The parser shows a header only once it is complete.
-        if self._is_in_head and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        # The parser shows a header, and a trailer, only once it is complete.
+        if self._is_in_head:
             self._num_head_bytes += len(data)
-            if self._num_head_bytes > MAX_HEAD_BYTES:
-                self.send_400_response("The head of the request is too large.")
+        self._num_idle_bytes = 0 if self._has_moved else self._num_idle_bytes + len(data)
+        if max(self._num_head_bytes, self._num_idle_bytes) > MAX_HEAD_BYTES:
+            self._refuse("The head or the trailers of the request are too large.")
 
     def on_message_begin(self) -> None:
         self._num_head_bytes = 0
-        self._is_in_head = True
-        self._end_deadline()
-        self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+        self._is_in_head = self._has_moved = True
+        self._set_deadline(HEAD_TIMEOUT_S)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -51,19 +63,80 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value))
-        super().on_header(name, value)
+        if self._is_in_head:  # a trailer is nothing that anybody here waits for
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        self._end_deadline()
+        self._set_deadline(BODY_TIMEOUT_S)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._has_moved = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._has_moved = True
+        self._end_deadline()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_writing(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._end_write_deadline()
+        super().resume_writing()
+
+    def close_unless_answering(self) -> None:
+        """Close if a request is still arriving: nothing has begun that it could wait for."""
+        if self._deadline is not None and not self._is_answering:
+            self.transport.close()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+
+    def _refuse(self, message: str) -> None:
+        if self._is_answering:
+            self.transport.close()
+        else:
+            self.send_400_response(message)
+
+    def _miss_deadline(self) -> None:
+        """The request didn't arrive in time. One that waits behind another isn't read meanwhile."""
+        if self.pipeline:
+            self._set_deadline(BODY_TIMEOUT_S)
+        else:
+            self.transport.close()
+
+    def _watch_writing(self, num_waiting_bytes: int) -> None:
+        self._end_write_deadline()
+        self._write_deadline = self.loop.call_later(WRITE_TIMEOUT_S, self._check_writing, num_waiting_bytes)
+
+    def _check_writing(self, num_waiting_bytes: int) -> None:
+        """Cut the connection if the client has taken nothing since there were so many bytes for it."""
+        num_left_bytes = self.transport.get_write_buffer_size()
+        if num_left_bytes < num_waiting_bytes:
+            self._watch_writing(num_left_bytes)
+        else:
+            self.transport.abort()
 
     def _count(self, num_bytes: int) -> None:
         self._num_head_bytes += num_bytes
         if self._num_head_bytes > MAX_HEAD_BYTES:
             raise HeadTooLargeError(f"the head of the request is larger than {MAX_HEAD_BYTES} bytes")
 
+    def _set_deadline(self, seconds: float) -> None:
+        self._end_deadline()
+        self._deadline = self.loop.call_later(seconds, self._miss_deadline)
+
     def _end_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _end_write_deadline(self) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+            self._write_deadline = None

@@ -97,6 +97,8 @@ def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngin
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(engine_config, config, listener, engine))
     finally:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # it is leaving already
         listener.close()
 
 
@@ -115,7 +117,8 @@ def build_server(service: Service) -> uvicorn.Server:
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=LAST_WORDS_S,
+            # Past the moment at which the last connection is cut, so that nothing is left to be cancelled.
+            timeout_graceful_shutdown=LAST_WORDS_S + 1,
         )
     )
 
@@ -215,7 +218,20 @@ async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", serv
     if service.load.num_answers:
         _log.warning("%d answers are cut short", service.load.num_answers)
     await asyncio.to_thread(service.engine.engine.shutdown, 0.0)
+    for connection in _connections(server):
+        connection.close_unless_answering()
+    asyncio.get_running_loop().call_later(LAST_WORDS_S, _abort_all, server)
     server.should_exit = True
+
+
+def _connections(server: uvicorn.Server) -> list[Connection]:
+    return [connection for connection in server.server_state.connections if isinstance(connection, Connection)]
+
+
+def _abort_all(server: uvicorn.Server) -> None:
+    """Cut connections whose clients still don't take their last words."""
+    for connection in _connections(server):
+        connection.transport.abort()
 
 
 def _announcement(service: Service, listener: socket.socket) -> str:
