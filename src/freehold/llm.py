@@ -15,28 +15,22 @@ import secrets
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from freehold import resolve
 from freehold.engine.aio import AsyncEngine
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
-from freehold.errors import ModelFileError, RequestError
+from freehold.errors import EngineError, ModelFileError, RequestError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
 from freehold.protocol import EngineInfo, Event, Finish, FinishReason, Generate, RequestId
 from freehold.settings import DEFAULT_MODEL
 from freehold.text.params import SamplingParams, context_room
+from freehold.text.prompts import Chat, Prompt, as_chats, as_prompts, is_chat, one_each, token_ids
 from freehold.text.stream import TextStream
-
-Prompt = str | Sequence[int]
-"""Text, or token ids that are taken as they are."""
-
-Chat = Sequence[Mapping[str, Any]]
-"""Messages with role and content, rendered by the model's chat template."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the completions that are done and the number of all."""
@@ -170,9 +164,10 @@ class LLM:
 
         Raises:
             RequestError: a prompt or parameter is unusable. All are checked before anything runs.
-            EngineError: the model was closed.
+            EngineError: the model was closed, or this process is a fork of the one that loaded it.
         """
-        encoded = [self._encode(prompt) for prompt in _as_prompts(prompts)]
+        self._check_open()
+        encoded = [self._encode(prompt, place) for place, prompt in as_prompts(prompts)]
         return self._answer_all(encoded, params, digests, on_progress)
 
     def chat(
@@ -189,13 +184,14 @@ class LLM:
         Args:
             template: further arguments of `freehold.text.template.ChatTemplate.render`, such as ``tools``.
         """
-        prompts = [self._encode_chat(chat, template) for chat in _as_chats(messages)]
+        self._check_open()
+        prompts = [self._encode_chat(chat, template) for chat in as_chats(messages)]
         return self._answer_all(prompts, params, digests, on_progress)
 
     def stream(self, prompt: Prompt | Chat, params: SamplingParams | None = None) -> Iterator[Piece]:
         """Answer one prompt or conversation piece by piece. Leaving the iteration early ends the request.
 
-        Raises as `generate` does; that the model was closed shows at the first step of the iteration.
+        Raises as `generate` does; if the model is closed only now, that shows at the first step of the iteration.
         """
         return _stream(self._engine, self._one_job(prompt, params))
 
@@ -217,8 +213,15 @@ class LLM:
 
     # ------------------------------------------------------------------ prompts become jobs
 
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
-        return tuple(self._text.tokenizer.encode(prompt) if isinstance(prompt, str) else map(int, prompt))
+    def _check_open(self) -> None:
+        """First of all, since rendering a chat would start processes."""
+        self._engine.check_process()
+        if not self._close.alive:
+            raise EngineError("the model was closed; load it again", code="engine_stopped")
+
+    def _encode(self, prompt: object, place: str) -> tuple[int, ...]:
+        """Ids of a prompt; `place` is what messages call it."""
+        return tuple(self._text.tokenizer.encode(prompt)) if isinstance(prompt, str) else token_ids(prompt, place)
 
     def _encode_chat(self, chat: Chat, template: Mapping[str, Any]) -> tuple[int, ...]:
         if self._text.template is None:
@@ -226,11 +229,9 @@ class LLM:
         return tuple(self._text.template.render(chat, **template).encode(self._text.tokenizer))
 
     def _one_job(self, prompt: Prompt | Chat, params: SamplingParams | None) -> _Job:
-        if _is_chat(prompt):
-            prompt_ids = self._encode_chat(cast(Chat, prompt), {})
-        else:
-            prompt_ids = self._encode(cast(Prompt, prompt))
-        params = params or SamplingParams()
+        self._check_open()
+        prompt_ids = self._encode_chat(prompt, {}) if is_chat(prompt) else self._encode(prompt, "prompt")
+        (params,) = one_each(params, 1)
         if params.n != 1:
             raise RequestError(f"n is {params.n}; a stream has 1 answer", param="n")
         (job,) = self._jobs(0, prompt_ids, params, digests=False)
@@ -261,16 +262,10 @@ class LLM:
         digests: bool,
         on_progress: OnProgress | None,
     ) -> list[Completion]:
-        if params is None or isinstance(params, SamplingParams):
-            params = [params or SamplingParams()] * len(prompts)
-        if len(params) != len(prompts):
-            raise RequestError(
-                f"{len(params)} params for {len(prompts)} prompts; give one, or one each", param="params"
-            )
         jobs = [
             job
-            for index, (prompt_ids, one) in enumerate(zip(prompts, params, strict=True))
-            for job in self._jobs(index, prompt_ids, one, digests=digests)
+            for position, (prompt_ids, one) in enumerate(zip(prompts, one_each(params, len(prompts)), strict=True))
+            for job in self._jobs(position, prompt_ids, one, digests=digests)
         ]
         completions: dict[RequestId, Completion] = {}
         for job, completion in self._run(jobs):
@@ -305,6 +300,8 @@ class LLM:
 
 
 def _close(engine: EngineHandle, text: TextAssets) -> None:
+    if engine.is_forked:  # engine and template worker are the parent's
+        return
     engine.shutdown()
     if text.template:
         text.template.close()
@@ -316,6 +313,7 @@ def _stream(engine: EngineHandle, job: _Job) -> Iterator[Piece]:
     completion: Completion | None = None
     try:
         while completion is None:
+            engine.check_process()  # may have been forked between two steps
             piece = job.take(events.get())
             completion = piece.completion
             if job.text.stopped:
@@ -336,16 +334,3 @@ async def _stream_async(engine: AsyncEngine, job: _Job) -> AsyncGenerator[Piece,
             yield piece
     finally:
         await events.aclose()
-
-
-def _is_chat(prompt: object) -> bool:
-    return isinstance(prompt, Sequence) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
-
-
-def _as_chats(messages: Chat | Sequence[Chat]) -> Sequence[Chat]:
-    return [cast(Chat, messages)] if _is_chat(messages) else cast(Sequence[Chat], messages)
-
-
-def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Integral))
-    return [cast(Prompt, prompts)] if is_one else cast(Sequence[Prompt], prompts)

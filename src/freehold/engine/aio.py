@@ -25,7 +25,12 @@ class AsyncEngine:
         loop = asyncio.get_running_loop()
         bridge = self._bridges.setdefault(loop, _Bridge(loop))
         events: asyncio.Queue[Event] = asyncio.Queue()
-        self.engine.submit(generate, lambda event: bridge.pass_on(events, event))
+
+        def on_event(event: Event) -> None:
+            if not bridge.pass_on(events, event):
+                self.engine.abort(generate.request_id)  # no one is left to read it
+
+        self.engine.submit(generate, on_event)
         is_finished = False
         try:
             while not is_finished:
@@ -45,15 +50,19 @@ class _Bridge:
         self._arrived: deque[tuple[asyncio.Queue[Event], Event]] = deque()
         self._is_woken = False
 
-    def pass_on(self, events: "asyncio.Queue[Event]", event: Event) -> None:
-        """Called in the core's thread. Raises RuntimeError if the loop is gone."""
+    def pass_on(self, events: "asyncio.Queue[Event]", event: Event) -> bool:
+        """Called in the core's thread. False if the loop is gone, and whoever waited with it."""
         loop = self._loop()
         if loop is None or loop.is_closed():
-            raise RuntimeError("the event loop that waits for this request is closed")
+            return False
         self._arrived.append((events, event))
         if not self._is_woken:
             self._is_woken = True
-            loop.call_soon_threadsafe(self._deliver)
+            try:
+                loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # closed since we looked
+                return False
+        return True
 
     def _deliver(self) -> None:
         """Called in the loop's thread."""

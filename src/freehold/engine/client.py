@@ -65,6 +65,8 @@ class Engine(EngineHandle):
         return Health(True)
 
     def shutdown(self, deadline_s: float = 0.0) -> None:
+        if self.is_forked:
+            return
         with self._lock:
             self._is_closing = True
             self._core.inbox.put(Drain(deadline_s))

@@ -1,6 +1,7 @@
 """What every engine is to those who use it, wherever its core runs: admission, receivers, the ledger."""
 
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -47,6 +48,7 @@ class EngineHandle(ABC):
     _limits: Limits
 
     def __init__(self) -> None:
+        self._owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._live: dict[RequestId, _Live] = {}
         self._ledger = Ledger()
@@ -76,6 +78,25 @@ class EngineHandle(ABC):
     def _send(self, message: Generate | Abort) -> None:
         """Pass a message on to the core. Called with the lock held; never blocks."""
 
+    @property
+    def is_forked(self) -> bool:
+        """This is a copy that `os.fork` made: none of the engine's threads came along, and locks may be held forever.
+        Nothing may be asked of it."""
+        return os.getpid() != self._owner_pid
+
+    def check_process(self) -> None:
+        """Refuse to work in a fork's child.
+
+        Raises:
+            EngineError: ``forked``.
+        """
+        if self.is_forked:
+            raise EngineError(
+                f"the model was loaded by process {self._owner_pid}, and this is a fork of it, process {os.getpid()}, "
+                "where it can't run; load it after the fork, or start processes with the method 'spawn'",
+                code="forked",
+            )
+
     def check(self, generate: Generate) -> None:
         """Refuse what can never be served, without submitting it.
 
@@ -94,9 +115,10 @@ class EngineHandle(ABC):
         Raises:
             RequestError: the request can never be served; nothing will be called.
             EngineError: the engine takes no requests now: it is shutting down (``engine_stopping``), has ended
-                (``engine_stopped``), is starting again after a crash (``engine_restarting``), or takes no more for the
-                moment (``engine_busy``).
+                (``engine_stopped``), is starting again after a crash (``engine_restarting``), takes no more for the
+                moment (``engine_busy``), or is another process's (``forked``).
         """
+        self.check_process()
         with self._lock:
             self._ledger.received += 1
             try:
@@ -109,7 +131,12 @@ class EngineHandle(ABC):
             self._live[generate.request_id] = _Live(len(generate.prompt_ids), on_event)
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored."""
+        """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored.
+
+        In a fork's child it does nothing, and neither does `shutdown`: both run there when the interpreter ends.
+        """
+        if self.is_forked:
+            return
         with self._lock:
             if request_id in self._live:
                 self._send(Abort(request_id))

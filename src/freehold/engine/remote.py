@@ -118,6 +118,8 @@ class ProcessEngine(EngineHandle):
         return Health(True)
 
     def shutdown(self, deadline_s: float = 0.0) -> None:
+        if self.is_forked:
+            return
         with self._lock:
             self._is_closing = True
             if self._child is not None:

@@ -120,7 +120,7 @@ class TemplateProcess:
         assert worker.stdin is not None
         os.set_blocking(worker.stdin.fileno(), False)
         self._worker = worker
-        self._end = weakref.finalize(self, _end, worker)
+        self._end = weakref.finalize(self, _end, worker, os.getpid())
         self._facts = None
         limits = {
             "cpu_s": self._limits.cpu_s,
@@ -176,7 +176,9 @@ def _sentence(reply: Mapping[str, str]) -> str:
     return f"The model's chat template can't render these messages: {reply['message']}."
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def _end(worker: subprocess.Popen[bytes], owner_pid: int) -> None:
+    if os.getpid() != owner_pid:  # in a fork's child, which shares our worker but doesn't own it
+        return
     worker.kill()
     worker.wait()
     for pipe in (worker.stdin, worker.stdout):

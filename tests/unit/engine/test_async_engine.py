@@ -83,8 +83,8 @@ def test_cancelling_the_task_aborts(engine: Engine) -> None:
     assert engine.ledger().cancelled == 1
 
 
-def test_a_loop_that_is_gone_costs_its_request_only(engine: Engine) -> None:
-    """The event loop closes while its request runs, as when a server thread dies."""
+def test_a_loop_that_is_gone_costs_its_request_only(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """The event loop closes while its request runs, as when a server thread dies. That's no fault of the engine's."""
 
     async def begin() -> None:
         events = AsyncEngine(engine).generate(generate("a", (9,), max_tokens=4000))
@@ -97,6 +97,7 @@ def test_a_loop_that_is_gone_costs_its_request_only(engine: Engine) -> None:
     loop.close()
     wait_until(lambda: engine.num_live == 0)
     assert engine.health().ok
+    assert not caplog.records
     assert asyncio.run(collect(engine, "b", (1,), 3)) == [1, 1, 1]
 
 
@@ -110,10 +111,9 @@ def test_a_bridge_into_a_loop_that_closed_meanwhile_says_so() -> None:
     events = loop.run_until_complete(make())
     bridge = _Bridge(loop)
     event = Tokens(request_id=RequestId("a"), token_ids=(1,))
-    bridge.pass_on(events, event)
+    assert bridge.pass_on(events, event)
     loop.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        bridge.pass_on(events, event)
+    assert not bridge.pass_on(events, event)
 
 
 def test_the_last_event_is_the_finish(engine: Engine) -> None:

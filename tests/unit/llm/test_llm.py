@@ -3,13 +3,16 @@
 import asyncio
 import gc
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from freehold import LLM, Completion, SamplingParams
@@ -75,7 +78,19 @@ def test_answers_come_in_the_order_of_the_prompts(llm: LLM, text: TextAssets) ->
 def test_a_prompt_may_be_text_or_ids_one_or_many(llm: LLM, text: TextAssets) -> None:
     ids = text.tokenizer.encode("The sea")
     params = SamplingParams(max_tokens=len(ids))
-    for prompts in ("The sea", ["The sea"], ids, tuple(ids), [ids], [tuple(ids)]):
+    array = np.array(ids)
+    for prompts in (
+        "The sea",
+        ["The sea"],
+        ids,
+        tuple(ids),
+        [ids],
+        [tuple(ids)],
+        array,
+        [array],
+        list(array),
+        array[None],
+    ):
         (completion,) = llm.generate(prompts, params)
         assert completion.text == "The sea"
         assert completion.token_ids == tuple(ids)
@@ -134,6 +149,58 @@ def test_everything_is_checked_before_anything_runs(llm: LLM, engine: Engine, pr
     with pytest.raises(RequestError) as refusal:
         llm.generate(prompts, params)
     assert refusal.value.code == code
+    assert engine.ledger().received == 0
+
+
+NO_PROMPTS: list[Any] = [
+    *(None, True, 5, 1.5, b"abc", bytearray(b"a"), {"a": 1}, {5}, object(), iter([5])),
+    *([None], [True], [1.9], [5, "6"], [5, None], [b"abc"], [{5}], ["a", None], ["a", 5], ["a", b"b"], [[5], 6]),
+    *([[True]], [[1.9, "2"]], [["a"]], [[b"a"]], [[5], [None]], [[[5]]], np.array([1.5]), np.array([True])),
+    *(np.zeros((1, 1, 1), int), np.array(5)),
+]
+NO_PARAMS: list[Any] = [{}, {"n": 1}, 5, "x", True, [None, 5], ["x"], SamplingParams]
+
+
+def check_named(refusal: RequestError, name: str) -> None:
+    """The message tells the argument, the value and what is needed."""
+    assert re.match(rf"{name}(\[\d+\])* is .* is needed$", str(refusal), re.DOTALL), refusal
+    assert (refusal.param, refusal.code) == (name, "invalid_type")
+    assert len(str(refusal)) < 400
+
+
+@pytest.mark.parametrize("prompts", NO_PROMPTS, ids=repr)
+def test_what_is_no_prompt_is_refused_by_name(llm: LLM, engine: Engine, prompts: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        llm.generate(prompts)
+    check_named(refusal.value, "prompts")
+    for stream in (llm.stream, llm.astream):
+        if not (isinstance(prompts, list) and prompts and isinstance(prompts[0], str)) and prompts is not None:
+            with pytest.raises(RequestError) as refusal:
+                stream(prompts)
+            check_named(refusal.value, "prompt")
+    assert engine.ledger().received == 0
+
+
+@pytest.mark.parametrize("params", NO_PARAMS, ids=repr)
+def test_what_are_no_params_is_refused_by_name(llm: LLM, engine: Engine, params: Any) -> None:
+    for call in (llm.generate, llm.stream, llm.astream):
+        if isinstance(params, list) and call is llm.generate:
+            prompts: Any = [[5]] * len(params)
+        elif isinstance(params, list):
+            continue
+        else:
+            prompts = [5]
+        with pytest.raises(RequestError) as refusal:
+            call(prompts, params)
+        check_named(refusal.value, "params")
+    assert engine.ledger().received == 0
+
+
+@pytest.mark.parametrize("messages", [None, 5, "hello", b"x", {"role": "user"}, [5], [CHAT, "x"], [[5]], [CHAT, None]])
+def test_what_is_no_chat_is_refused_by_name(llm: LLM, engine: Engine, messages: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        llm.chat(messages)
+    check_named(refusal.value, "messages")
     assert engine.ledger().received == 0
 
 
@@ -213,11 +280,70 @@ def test_streams_have_one_answer(llm: LLM) -> None:
         llm.stream([5], SamplingParams(n=2))
 
 
-def test_a_closed_model_says_so(llm: LLM) -> None:
+def test_a_closed_model_says_so_and_starts_nothing(llm: LLM, text: TextAssets, monkeypatch: pytest.MonkeyPatch) -> None:
     llm.close()
     llm.close()
-    with pytest.raises(EngineError):
-        llm.generate([[5]])
+    assert text.template is not None
+    monkeypatch.setattr(text.template, "render", lambda *_: pytest.fail("rendered"))
+    for call in (
+        lambda: llm.generate([[5]]),
+        lambda: llm.chat(CHAT),
+        lambda: llm.stream(CHAT),
+        lambda: llm.astream(CHAT),
+    ):
+        with pytest.raises(EngineError) as refusal:
+            call()
+        assert refusal.value.code == "engine_stopped"
+
+
+FORK = """
+import os, sys
+from freehold import LLM, SamplingParams
+from freehold.errors import EngineError
+
+llm = LLM(sys.argv[1], backend=sys.argv[2], max_model_len=100)
+chat, params = [{"role": "user", "content": "Hi"}], SamplingParams(max_tokens=3)
+assert len(llm.chat(chat, params)) == 1
+streaming = llm.stream("Hello", params)
+next(streaming)
+pid = os.fork()
+if pid == 0:
+    calls = [
+        lambda: llm.generate("Hello", params), lambda: llm.chat(chat, params), lambda: llm.stream(chat, params),
+        lambda: llm.astream("Hello", params), lambda: next(streaming),
+    ]
+    for call in calls:
+        try:
+            call()
+        except EngineError as error:
+            assert error.code == "forked", error.code
+        else:
+            raise AssertionError("a fork's child was served")
+    if sys.argv[3] == "close":
+        llm.close()
+    sys.exit(7)  # through all exit handlers
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+assert len(llm.chat(chat, params)) == 1
+assert list(streaming)[-1].completion is not None
+llm.close()
+print("parent", "done")
+"""
+
+
+@pytest.mark.parametrize("ending", ["close", "exit"])
+@pytest.mark.parametrize("backend", ["scripted", "cpu"])
+def test_a_fork_of_the_process_is_told_so_and_leaves_the_parent_alone(
+    smollm2_path: Path, backend: str, ending: str
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", FORK, str(smollm2_path), backend, ending],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (result.returncode, result.stdout) == (0, "parent done\n"), result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_forgotten_model_is_closed(engine: Engine, text: TextAssets) -> None:
