@@ -8,7 +8,7 @@ from scheduler_loop import Loop
 from scheduler_trace import Case, Run, Trace, check_results
 
 from freehold.backends.base import BackendOptions
-from freehold.backends.script import NotFinite, Scripts
+from freehold.backends.script import FailStep, NotFinite, Scripts
 from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
 from freehold.sched.check import check_idle
 from freehold.sched.request import Status
@@ -226,6 +226,17 @@ def test_a_suspect_request_leaves_nothing() -> None:
     assert engine.answer("good", [*prompt, 3]).num_cached_tokens == 2 * BLOCK
 
 
+@pytest.mark.parametrize("num_own", [1, 5, BLOCK, 3 * BLOCK])
+def test_a_failed_step_leaves_nothing(num_own: int) -> None:
+    """Nor does the step after it, which was in flight and went on from what the failed one wrote."""
+    engine, shared = Engine(), some_ids(2 * BLOCK, "shared")
+    engine.answer("before", shared)
+    prompt = [*shared, *some_ids(num_own, "own")]
+    engine.scripts.add(prompt, [FailStep(), 5, 6, 7])
+    assert engine.answer("bad", prompt).code == "step_failed"
+    assert engine.answer("good", [*prompt, 3]).num_cached_tokens == 2 * BLOCK
+
+
 def test_preempted_requests_come_back_through_the_cache() -> None:
     """Two that together need more than there is: the newer one is preempted, and finds most of itself again."""
     engine = Engine(num_blocks=40)
@@ -236,6 +247,27 @@ def test_preempted_requests_come_back_through_the_cache() -> None:
     assert engine.scheduler.num_preemptions > 0
     assert engine.loop.num_computed < num_needed + 8 * BLOCK
     assert engine.cached("new") == 0, "what a request itself had computed is not counted as reused"
+
+
+def test_a_pinned_prompt_stays_for_its_time() -> None:
+    """Through any number of other prompts, and no longer."""
+    engine, prompt = Engine(num_blocks=20), some_ids(5 * BLOCK, "prompt")
+    engine.answer("first", prompt)
+    assert engine.scheduler.memory.pin("", prompt, ttl_s=60.0) == 5 * BLOCK
+    assert engine.scheduler.memory.pin("other", prompt, ttl_s=60.0) == 0
+
+    def pass_by(kind: str) -> None:
+        for i in range(10):
+            engine.answer(f"{kind} {i}", some_ids(10 * BLOCK, (kind, i)))
+
+    pass_by("before")
+    engine.loop.now_s = 59.9
+    assert engine.answer("pinned", [*prompt, 1]).num_cached_tokens == 5 * BLOCK
+    pass_by("still")
+    assert engine.answer("still pinned", [*prompt, 2]).num_cached_tokens == 5 * BLOCK
+    engine.loop.now_s = 60.0
+    pass_by("after")
+    assert engine.answer("expired", [*prompt, 3]).num_cached_tokens == 0
 
 
 def evicting_everything(run: Run) -> None:
