@@ -175,10 +175,10 @@ def test_followers_hold_up_nobody_and_start_when_their_leader_is_done() -> None:
 
 
 @pytest.mark.parametrize("how", ["abort", "preempt", "fail"])
-@pytest.mark.parametrize("when", range(7))
-def test_a_follower_takes_over_when_its_leader_leaves(how: str, when: int) -> None:
+@pytest.mark.parametrize(("budget", "when"), [*((64, when) for when in range(8)), *((512, when) for when in range(4))])
+def test_a_follower_takes_over_when_its_leader_leaves(how: str, budget: int, when: int) -> None:
     """In every state of the leader. What it had computed is not computed again, unless it is suspect."""
-    engine, prompt = Engine(budget=64), some_ids(10 * BLOCK + 3, "prompt")
+    engine, prompt = Engine(budget=budget), some_ids(10 * BLOCK + 3, "prompt")
     if how == "fail":
         engine.scripts.add([*prompt[:-1], 1], [NotFinite(), 5])
     engine.ask("leader", [*prompt[:-1], 1])
@@ -200,7 +200,7 @@ def test_a_follower_takes_over_when_its_leader_leaves(how: str, when: int) -> No
     if how != "fail":
         # The prompt once, at most two chunks that were lost on their way, and everyone's last block and answer.
         assert engine.loop.num_computed <= len(prompt) + 2 * 64 + 4 * (BLOCK + 8)
-    assert [engine.cached(name) for name in names[1:]] == [10 * BLOCK] * 2 or how == "preempt"
+    assert all(engine.cached(name) >= 10 * BLOCK for name in names[1:])
 
 
 def test_an_aborted_request_leaves_what_it_has_computed() -> None:

@@ -75,9 +75,10 @@ class KVMemory:
 
     def follows(self, request: Request) -> bool:
         """Whether the request should wait, since its leader still computes what it would have to compute itself. Once
-        the leader no longer runs, the first of those that followed takes over."""
+        the leader has left and its last step was applied, the first of those that followed takes over."""
         leader = request.leader
-        if leader is not None and leader.status is Status.RUNNING and leader.num_kept < request.num_led:
+        is_computing = leader is not None and (leader.status is Status.RUNNING or leader.num_in_flight > 0)
+        if leader is not None and is_computing and leader.num_kept < request.num_led:
             return True
         request.leader = None
         return False
