@@ -82,9 +82,11 @@ $(VENV)/.native: $(NATIVE_SOURCES) $(VENV)/.installed
 	  echo "Freehold needs a C++20 compiler, and found none (Debian, Ubuntu: apt install g++)." >&2; exit 1; }
 	@# A CMake cache made elsewhere, or by another interpreter, is of no use.
 	@test -d $(NATIVE) && ! grep -qs 'HOME_DIRECTORY:INTERNAL=$(CURDIR)$$' $(NATIVE)/CMakeCache.txt && rm -rf $(NATIVE) || true
-	$(BIN)/cmake -S . -B $(NATIVE) -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Release \
-	  -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
-	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
-	$(BIN)/cmake --build $(NATIVE) -j $(JOBS)
-	$(BIN)/cmake --install $(NATIVE) --prefix src
+	@echo "Compiling the native kernels (about a minute)…"; mkdir -p $(NATIVE); \
+	{ $(BIN)/cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	    -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) && \
+	  $(BIN)/cmake --build $(NATIVE) -j $(JOBS) && \
+	  $(BIN)/cmake --install $(NATIVE) --prefix src; \
+	} >$(NATIVE)/build.log 2>&1 || { cat $(NATIVE)/build.log >&2; exit 1; }
 	@touch $@

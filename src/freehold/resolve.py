@@ -49,9 +49,14 @@ MAX_THREADS_PER_CORE = 2
 _CONFIG_VARIABLE = PREFIX + "CONFIG"
 
 
-def home_directory() -> Path:
-    """Folder of the model store: ``FREEHOLD_HOME``, or ``freehold`` in the user's cache folder."""
-    return _home(os.environ)
+def home_directory(given: Path | None = None) -> Path:
+    """Folder of the model store: `given`, else ``FREEHOLD_HOME``, else ``freehold`` in the user's cache folder.
+
+    Raises:
+        ConfigError: a file has that name.
+    """
+    setting = SETTINGS_BY_NAME["home"]
+    return Path(_parse(setting, given or _home(os.environ), setting.flag if given else setting.variable))
 
 
 def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: Machine | None = None) -> Resolved:
@@ -97,6 +102,17 @@ def settings_without_model(
     values = _collect(flags, os.environ, config)
     _set_threads(values, machine or read_machine())
     return _in_order(values)
+
+
+def address() -> tuple[str, int]:
+    """Host and port that `freehold serve` would listen on, whatever is wrong with other variables.
+
+    Raises:
+        ConfigError: an unusable value.
+    """
+    names = {SETTINGS_BY_NAME["host"].variable, SETTINGS_BY_NAME["port"].variable, _CONFIG_VARIABLE}
+    values = _collect({}, {name: value for name, value in os.environ.items() if name in names}, None)
+    return values["host"].value, values["port"].value
 
 
 def environment_faults() -> list[str]:

@@ -128,8 +128,15 @@ def _text(text: str) -> str:
     return text
 
 
+def _folder(text: str) -> Path:
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError("a folder, and there is a file of that name")
+    return path
+
+
 _SIZE = Kind(parse_size, "SIZE")
-_FOLDER = Kind(Path, "FOLDER")
+_FOLDER = Kind(_folder, "FOLDER")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("model", Kind(_text, "NAME"), "store name, path, or Hugging Face id", DEFAULT_MODEL, ("-m",)),

@@ -125,6 +125,8 @@ def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
         (("run", "smollm2", "Hi", "--raw", "--system", "x"), ("--system", "--raw")),
         (("run", "smollm2", ""), ("empty",)),
         (("run", "smollm2", "-"), ("empty",)),
+        (("synth", "/no/such/folder/x.gguf", "--preset", "tiny"), ("no folder /no/such/folder",)),
+        (("synth", "/tmp/x", "--preset", "tiny", "--dtype", "Q8_0"), ("Q8_0", "safetensors", ".gguf")),
         (("serve", "--threads", "100000"), ("100000", "--threads")),
         (("serve", "--threads", "1000"), ("1000", "cores", "--threads")),
     ],
@@ -150,6 +152,9 @@ def test_unsupported_files(home: Path, tmp_path: Path) -> None:
         garbage.write_bytes(content)
         check_user_error(freehold("serve", str(garbage), "--port", "0", home=home), "model.gguf")
     check_user_error(freehold("serve", str(tmp_path), "--port", "0", home=home), str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    empty = freehold("serve", str(tmp_path / "empty"), "--port", "0", home=home)
+    check_user_error(empty, ".gguf", "config.json", "safetensors")
 
 
 def test_busy_port(home: Path, tiny: Path) -> None:
@@ -298,6 +303,40 @@ def test_commands_of_a_chat(home: Path, tiny: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr.count("/new") == 2
         assert "/foo isn't a command" in done.stderr
+
+
+def test_a_store_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for arguments in (("list",), ("pull",), ("rm", "smollm2"), ("serve",), ("run", "smollm2", "Hi")):
+        check_user_error(freehold(*arguments, home=file), str(file), "FREEHOLD_HOME")
+    check_user_error(freehold("list", "--home", str(file)), str(file), "--home")
+    check_user_error(freehold("pull", home=Path("/proc/x")), "/proc/x", "--home or FREEHOLD_HOME")
+
+
+def test_doctor_tells_all_faults_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = freehold("doctor", home=Path("/proc/x"), FREEHOLD_FOO="1", FREEHOLD_PORT=port)
+    assert done.returncode == 2
+    faults = [line for line in done.stdout.splitlines() if line.startswith("  fault: ")]
+    parts = ("FREEHOLD_HOME", "no model", "FREEHOLD_FOO", "`freehold serve` can't listen")
+    assert [part in fault for fault, part in zip(faults, parts, strict=True)] == [True] * 4
+    assert "\nnative     computes" in done.stdout
+    assert "FREEHOLD_HOME" not in faults[2], "nothing is near"
+
+
+def test_doctor_with_a_store_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = freehold("doctor", home=tmp_path / "file")
+    assert done.returncode == 2
+    assert "fault: home can't be" in done.stdout
+
+
+def test_progress_in_a_pipe_is_a_few_lines(tmp_path: Path) -> None:
+    done = freehold("synth", str(tmp_path / "t.gguf"), "--preset", "tiny", "--dtype", "F32")
+    assert 1 <= done.stderr.count(" % of ") <= 3
+    assert "\r" not in done.stderr
 
 
 def limit_address_space() -> None:

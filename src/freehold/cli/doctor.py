@@ -3,11 +3,12 @@
 import platform
 import shutil
 import sys
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from freehold import __version__, resolve
-from freehold.errors import UserError
+from freehold.errors import ConfigError, UserError
 from freehold.machine import read_machine
 from freehold.settings import format_size
 
@@ -18,14 +19,14 @@ _LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn"
 def doctor() -> None:
     """Tell what this machine offers, and what is missing to serve a model. Exit code 2 if something is."""
     machine = read_machine()
-    home = resolve.home_directory()
     print(f"freehold   {__version__}, Python {platform.python_version()}, {platform.platform()}")
     print(f"libraries  {', '.join(f'{name} {version(name)}' for name in _LIBRARIES)}")
     print(f"processor  {machine.processor}: {', '.join(machine.isa_levels)}")
     print(f"cores      {machine.num_cores} ({machine.cores_from})")
     memory, free = format_size(machine.memory_bytes), format_size(machine.available_bytes)
     print(f"memory     {memory} ({machine.memory_from}), {free} available")
-    faults = [fault for fault in (_disk(home), _models(home), _native(machine.isa_levels), _port()) if fault]
+    checks = (*_settings(), _native(machine.isa_levels), _port())
+    faults = [fault for fault in (*_store(), *checks) if fault]
     for fault in faults:
         print(f"  fault: {fault}")
     print("ready to serve" if not faults else f"{len(faults)} fault{'s' if len(faults) > 1 else ''}")
@@ -33,10 +34,34 @@ def doctor() -> None:
         sys.exit(2)
 
 
+def _store() -> list[str]:
+    """Faults of the model store."""
+    try:
+        home = resolve.home_directory()
+    except ConfigError:
+        return []  # its variable is wrong, which `_settings` tells
+    return [_disk(home), _models(home)]
+
+
+def _settings() -> list[str]:
+    """What is wrong with variables and with the file that one of them names."""
+    faults = resolve.environment_faults()
+    try:
+        resolve.lookup("port", {})
+    except ConfigError as error:
+        return faults or [str(error)]
+    return faults
+
+
 def _disk(home: Path) -> str:
-    existing = next(path for path in (home, *home.parents) if path.exists())
+    existing = next(path for path in (home, *home.parents) if path.is_dir())
     free_bytes = shutil.disk_usage(existing).free
     print(f"disk       {format_size(free_bytes)} free at {home}")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        return f"nothing can be written to {home} ({error.strerror}): set FREEHOLD_HOME to a folder of yours"
     return "" if free_bytes >= SMALL_DISK_BYTES else f"less than {format_size(SMALL_DISK_BYTES)} of disk is free"
 
 
@@ -66,11 +91,13 @@ def _port() -> str:
     from freehold.config import ServeConfig
     from freehold.serve.server import bind
 
-    host = resolve.lookup("host", {}).value
-    port = resolve.lookup("port", {}).value
+    try:
+        host, port = resolve.address()
+    except ConfigError:
+        return ""  # `_settings` tells
     try:
         bind(ServeConfig(host=host, port=port)).close()
     except UserError as error:
-        return str(error)
+        return f"`freehold serve` {error}"
     print(f"port       {port} on {host} is free")
     return ""

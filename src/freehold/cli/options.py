@@ -16,7 +16,8 @@ ModelArgument = Annotated[
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.", show_default=False)]
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of the model store.", envvar="FREEHOLD_HOME", show_default=False)
+    Path | None,
+    typer.Option("--home", help="Folder of the model store; FREEHOLD_HOME sets it too.", show_default=False),
 ]
 
 

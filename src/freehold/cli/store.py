@@ -40,4 +40,4 @@ def rm(model: Name, home: HomeOption = None) -> None:
 
 
 def _home(home: Path | None) -> Path:
-    return home or resolve.home_directory()
+    return resolve.home_directory(home)

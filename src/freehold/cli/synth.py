@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from freehold.cli.pulling import progress_bar
 from freehold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,22 +23,23 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives th
 def synth(out: Out, preset: Preset = None, sizes: Sizes = None, dtype: TypeOption = "BF16", seed: Seed = 0) -> None:
     """Write a random-weight checkpoint of any size: it loads, serves and costs like a real one, and says nothing."""
     from freehold.files.tensors import DType
-    from freehold.synth import PRESETS, write_checkpoint
+    from freehold.synth import GGUF_DTYPES, PRESETS, write_checkpoint
 
     if (preset is None) == (sizes is None):
         raise ConfigError("name either --preset or --sizes")
     if preset is not None and preset not in PRESETS:
         raise ConfigError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
-    if dtype not in DType.__members__:
-        raise ConfigError(f"--dtype can't be {dtype!r}; known are {', '.join(DType.__members__)}")
+    writable = [known.name for known in GGUF_DTYPES]
+    if dtype not in writable:
+        raise ConfigError(f"--dtype can't be {dtype!r}; known are {', '.join(writable)}")
+    if not out.parent.is_dir():
+        raise ConfigError(f"{out} can't be written: there is no folder {out.parent}; make it first")
     config = PRESETS[preset] if preset is not None else _read(sizes or Path())
     form: Literal["gguf", "hf"] = "gguf" if out.suffix == ".gguf" else "hf"
 
-    def show(done_bytes: int, total_bytes: int) -> None:
-        print(f"\r{done_bytes * 100 // max(1, total_bytes):3d} %", end="", file=sys.stderr, flush=True)
-
-    write_checkpoint(config, out, format=form, dtype=DType[dtype], seed=seed, on_progress=show)
-    print(f"\r{out}: {config.num_parameters / 1e6:.1f} M parameters of {config.family}, seed {seed}", file=sys.stderr)
+    with progress_bar(out.name) as show:
+        write_checkpoint(config, out, format=form, dtype=DType[dtype], seed=seed, on_progress=show)
+    print(f"{out}: {config.num_parameters / 1e6:.1f} M parameters of {config.family}, seed {seed}", file=sys.stderr)
 
 
 def _read(path: Path) -> "SynthConfig":

@@ -21,6 +21,7 @@ from freehold.kv.blocks import BlockPool
 from freehold.protocol import EngineInfo
 from freehold.sched.admission import Limits
 from freehold.sched.scheduler import Scheduler
+from freehold.settings import format_size
 
 SMALLEST_CONTEXT = 256
 """Tokens that must fit if no context length is asked for; fewer only for models trained for fewer."""
@@ -115,10 +116,11 @@ def decide_memory(config: EngineConfig, sizes: ModelSizes) -> Memory:
     kv_tokens = num_blocks * config.block_size
     needed = config.max_model_len or min(SMALLEST_CONTEXT, sizes.max_position)
     if kv_tokens < needed:
-        enough_bytes = -(-needed // config.block_size) * sizes.block_bytes
+        enough_mib = -(-(-(-needed // config.block_size) * sizes.block_bytes) // _MIB)
         raise ResourceError(
-            f"--kv-cache-memory-bytes {config.kv_cache_bytes} holds {kv_tokens} tokens; at least {enough_bytes} bytes "
-            f"are needed to hold {needed}" + (", or a lower --max-model-len" if config.max_model_len else "")
+            f"a KV cache of {format_size(config.kv_cache_bytes)} holds {kv_tokens} tokens, and {needed} are needed: "
+            f"raise --kv-cache-memory-bytes to at least {enough_mib}M"
+            + (", or lower --max-model-len" if config.max_model_len else "")
         )
     check_memory(config, sizes.weight_bytes, num_blocks * sizes.block_bytes, 0)
     return Memory(num_blocks, config.max_model_len or min(sizes.max_position, kv_tokens))
@@ -135,7 +137,11 @@ def check_memory(config: EngineConfig, weights: int, kv: int, scratch: int) -> N
         return
     parts = f"weights {_mib(weights)}, KV cache {_mib(kv)}, scratch {_mib(scratch)}"
     rest = limit - weights - scratch
-    remedy = f"set --kv-cache-memory-bytes to at most {rest}" if rest > 0 else "use a smaller model or more memory"
+    remedy = (
+        f"set --kv-cache-memory-bytes to at most {rest // _MIB}M"
+        if rest >= _MIB
+        else "use a smaller model or more memory"
+    )
     raise ResourceError(f"the model needs {_mib(weights + kv + scratch)} ({parts}), {_mib(limit)} are usable: {remedy}")
 
 

@@ -60,7 +60,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ResourceError(f"The disk is full at {path.parent}; {_REMEDY}.") from None
-        raise ResourceError(f"{path} can't be written ({error.strerror}); check its permissions.") from None
+        raise ResourceError(
+            f"{path} can't be written ({error.strerror}); check its permissions, or choose another place "
+            "(--home or FREEHOLD_HOME for the model store)."
+        ) from None
 
 
 def _megabytes(num_bytes: int) -> str:

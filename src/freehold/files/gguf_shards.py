@@ -74,7 +74,10 @@ def _open_directory(directory: Path, opened: ExitStack) -> GGUFModel:
         else:
             groups.setdefault(shard_prefix(path.name) or "(shards)", []).append(file)
     if not groups:
-        raise ModelNotFoundError(f"{directory} holds no .gguf file; name a model file or its directory.")
+        raise ModelNotFoundError(
+            f"{directory} holds no model, neither a .gguf file nor config.json with safetensors; "
+            "name a model file or its directory."
+        )
     if len(groups) > 1:
         names = "; ".join(", ".join(file.file.path.name for file in group) for group in groups.values())
         raise ModelFileError(f"{directory} holds {len(groups)} models ({names}); name the file of the one you want.")

@@ -168,6 +168,8 @@ def _named(text: str) -> RequestError:
         if inner := pattern.fullmatch(what):
             param = f"{path}.{inner['name']}" if path else inner["name"]
             return RequestError(f"{param} {remark}", param=param, code=code)
+    if what == "Invalid value 'image_url'" or (path.endswith(".type") and ".content[" in path):
+        what = f"{what}; the content may have text parts only"
     subject = path or "the body"
     return RequestError(f"{subject}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")
 

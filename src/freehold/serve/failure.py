@@ -13,6 +13,8 @@ from freehold.serve.schema import Failure, FailureBody
 RETRY_AFTER_S = 1
 """What clients are told to wait before they try again: requests leave a full server every second or so."""
 
+ENDPOINTS = "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /livez, GET /readyz"
+
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
 _UNAVAILABLE = frozenset(
@@ -68,7 +70,11 @@ async def handle(request: Request, error: Exception) -> Response:
     """Starlette's hook for exceptions."""
     status, failure = describe(error)
     if isinstance(error, HTTPException):
-        failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}"
+        remedy = f"; this server has {ENDPOINTS}" if status in {404, 405} else ""
+        failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
+    if status < 500 and (record := request.scope.get("freehold.record")) is not None:
+        field = f" field={ascii(failure.param[:60])[1:-1]}" if failure.param else ""
+        record.refusal = f"{failure.code}{field}"
     headers = error.headers if isinstance(error, HTTPException) else None
     return respond(status, failure, headers)
 

@@ -52,9 +52,16 @@ class Guard:
         try:
             if len(headers.getlist("host")) > 1:
                 error = HttpError(400, "the request has several Host headers; send one", code="invalid_header")
+                record.refusal = error.code or ""
                 await respond(*describe(error))(scope, receive, send_on)
             elif self._hosts is not None and _host_name(headers.get("host", "")) not in self._hosts:
-                error = HttpError(403, "the Host header doesn't name this server", code="host_not_allowed")
+                error = HttpError(
+                    403,
+                    f"the Host header {headers.get('host', '')[:100]!a} isn't a name of this machine's own; "
+                    "listen on another address with --host to be reached under other names",
+                    code="host_not_allowed",
+                )
+                record.refusal = error.code or ""
                 await respond(*describe(error))(scope, receive, send_on)
             else:
                 await self._app(scope, receive, send_on)
@@ -88,6 +95,8 @@ def _write(scope: Scope, record: Record) -> None:
     parts = [record.request_id, scope["method"], ascii(scope["path"][:200])[1:-1], str(record.status)]
     if record.num_prompt_tokens:
         parts.append(f"prompt={record.num_prompt_tokens} output={record.num_output_tokens}")
+    if record.refusal:
+        parts.append(f"refused={record.refusal}")
     if record.outcome:
         parts.append(f"outcome={record.outcome}")
     if record.first_s is not None:

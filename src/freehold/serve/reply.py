@@ -42,6 +42,7 @@ class Record:
     Attributes:
         started_s: when it arrived; seconds of the monotonic clock, as `first_s`.
         first_s: when the first token of any answer came.
+        refusal: code and field of an error that the client can put right.
     """
 
     def __init__(self, request_id: str) -> None:
@@ -52,6 +53,7 @@ class Record:
         self.num_prompt_tokens = 0
         self.num_output_tokens = 0
         self.outcome = ""
+        self.refusal = ""
 
     def note_left(self) -> None:
         """The client left before the reply was complete."""

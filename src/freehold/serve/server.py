@@ -11,8 +11,10 @@ An engine that dies is started again. One that can't be ends the server, with an
 """
 
 import asyncio
+import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -136,6 +138,13 @@ async def _serve(
     drained = loop.create_task(drain(service, signals, server))
     watching = loop.create_task(_watch(engine, server))
     _log.info("%s", _announcement(service, listener))
+    info = service.info
+    if engine_config.max_model_len is None and info.max_model_len < info.max_position:
+        _log.warning(
+            "requests may have %d tokens, not the %d that the model was trained for: the KV cache holds no more; raise "
+            "--kv-cache-memory-bytes", info.max_model_len, info.max_position,
+        )  # fmt: skip
+    _log.info("try: %s", _example(config, _url(config, listener)))
     try:
         await server.serve(sockets=[listener])
         if engine.fault:
@@ -206,17 +215,20 @@ async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", serv
     first = await signals.get()
     service.load.is_draining = True
     timeout_s = service.config.shutdown_timeout_s
-    _log.info(
-        "%s: %d answers may finish within %g s; a second signal ends them now",
-        first.name, service.load.num_answers, timeout_s,
-    )  # fmt: skip
+    if service.load.num_answers:
+        _log.info(
+            "%s: %s may finish within %g s; a second signal ends them now",
+            first.name, _answers(service.load.num_answers), timeout_s,
+        )  # fmt: skip
+    else:
+        _log.info("%s: nothing runs, stopping", first.name)
     second = asyncio.ensure_future(signals.get())
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     while service.load.num_answers and not second.done() and asyncio.get_running_loop().time() < deadline_s:
         await asyncio.sleep(_POLL_S)
     second.cancel()
     if service.load.num_answers:
-        _log.warning("%d answers are cut short", service.load.num_answers)
+        _log.warning("cut short: %s", _answers(service.load.num_answers))
     await asyncio.to_thread(service.engine.engine.shutdown, 0.0)
     for connection in _connections(server):
         connection.close_unless_answering()
@@ -234,15 +246,29 @@ def _abort_all(server: uvicorn.Server) -> None:
         connection.transport.abort()
 
 
+def _answers(count: int) -> str:
+    return f"{count} answer{'s' if count != 1 else ''}"
+
+
+def _url(config: ServeConfig, listener: socket.socket) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{listener.getsockname()[1]}/v1"
+
+
+def _example(config: ServeConfig, url: str) -> str:
+    """A command that asks the server something, to be copied."""
+    body = {"model": config.served_model_name, "messages": [{"role": "user", "content": "Hello"}]}
+    text = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"curl {url}/chat/completions -H 'Content-Type: application/json' -d {text}"
+
+
 def _announcement(service: Service, listener: socket.socket) -> str:
     """What is served, where, and what the memory went to."""
     info, config = service.info, service.config
-    port = listener.getsockname()[1]
-    host = f"[{config.host}]" if ":" in config.host else config.host
     num_full = info.kv_tokens // info.max_model_len
     return (
         f"Freehold {__version__} serves {config.served_model_name} ({info.model_family}, {info.backend}) "
-        f"at http://{host}:{port}/v1; weights {format_size(info.weight_bytes)}, KV cache {info.kv_tokens} tokens "
+        f"at {_url(config, listener)}; weights {format_size(info.weight_bytes)}, KV cache {info.kv_tokens} tokens "
         f"({format_size(info.kv_bytes)}), scratch {format_size(info.scratch_bytes)}; {num_full} full-length "
         f"request{'s' if num_full != 1 else ''} of {info.max_model_len} tokens fit; loaded in {info.load_s:.2f} s"
     )

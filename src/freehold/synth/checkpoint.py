@@ -22,8 +22,8 @@ from freehold.synth.sizes import SynthConfig, TensorPlan, tensor_plans
 from freehold.synth.vocabulary import make_vocabulary
 from freehold.synth.weights import values
 
-_HF_DTYPES = (DType.F32, DType.F16, DType.BF16)
-_GGUF_DTYPES = (*_HF_DTYPES, DType.Q8_0, DType.Q4_1, DType.Q4_0)
+HF_DTYPES = (DType.F32, DType.F16, DType.BF16)
+GGUF_DTYPES = (*HF_DTYPES, DType.Q8_0, DType.Q4_1, DType.Q4_0)
 
 OnBytes = Callable[[int, int], None]
 
@@ -53,10 +53,14 @@ def write_checkpoint(
         ConfigError: `out` exists, or `dtype` doesn't go with `format`.
         ResourceError: the disk is too small, or `out` can't be written.
     """
-    allowed = _HF_DTYPES if format == "hf" else _GGUF_DTYPES
+    allowed = HF_DTYPES if format == "hf" else GGUF_DTYPES
     if dtype not in allowed:
         names = ", ".join(known.name for known in allowed)
-        raise ConfigError(f"{dtype.name} can't be written as {format}; {names} can.")
+        what = "a directory of safetensors" if format == "hf" else "a GGUF file"
+        raise ConfigError(
+            f"{what} can't have {dtype.name} here; it can have {names}"
+            + (f". For {dtype.name}, name a file that ends in .gguf." if dtype in GGUF_DTYPES else ".")
+        )
     if out.exists():
         raise ConfigError(f"{out} exists already; name another place, or remove it first.")
     sources = _sources(config, format, dtype, seed)

@@ -28,15 +28,15 @@ def test_the_context_shrinks_to_what_the_cache_holds() -> None:
 
 @pytest.mark.parametrize("max_model_len", [None, 256, 300, 8192])
 def test_the_remedy_of_a_small_cache_is_exact(max_model_len: int | None) -> None:
-    """The number of bytes in the message suffices, and one less doesn't."""
+    """The number of MiB in the message suffices, and one less doesn't."""
     settings: dict[str, Any] = {"max_model_len": max_model_len}
-    with pytest.raises(ResourceError, match="--kv-cache-memory-bytes 64000 holds 64 tokens") as refusal:
+    with pytest.raises(ResourceError, match=r"62\.5 KiB holds 64 tokens.*--kv-cache-memory-bytes") as refusal:
         decide_memory(scripted_config(kv_cache_bytes=64_000, **settings), SIZES)
-    enough = int(re.search(r"at least (\d+) bytes", str(refusal.value))[1])
+    enough = int(re.search(r"at least (\d+)M", str(refusal.value))[1]) << 20
     memory = decide_memory(scripted_config(kv_cache_bytes=enough, **settings), SIZES)
     assert memory.num_blocks * 32 >= memory.max_model_len >= 256
     with pytest.raises(ResourceError):
-        decide_memory(scripted_config(kv_cache_bytes=enough - 1, **settings), SIZES)
+        decide_memory(scripted_config(kv_cache_bytes=enough - (1 << 20), **settings), SIZES)
 
 
 def test_a_model_with_a_short_context_needs_no_more() -> None:
@@ -53,7 +53,7 @@ def test_weights_cache_and_scratch_share_the_limit() -> None:
     config = scripted_config(kv_cache_bytes=400 * 32_000, memory_limit_bytes=62_800_000)
     decide_memory(config, SIZES)
     check_memory(config, 50_000_000, 12_800_000, 0)
-    with pytest.raises(ResourceError, match="--kv-cache-memory-bytes to at most 12799999"):
+    with pytest.raises(ResourceError, match="--kv-cache-memory-bytes to at most 12M"):
         check_memory(config, 50_000_000, 12_800_000, 1)
     with pytest.raises(ResourceError, match="smaller model"):
         check_memory(config, 62_800_000, 12_800_000, 0)
