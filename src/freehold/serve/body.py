@@ -9,7 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from freehold.errors import RequestError
 from freehold.serve.failure import HttpError
-from freehold.serve.reply import ClientLeftError
+from freehold.serve.lanes import LONG_BYTES, TextLanes
+from freehold.serve.reply import ClientLeftError, while_connected
 from freehold.serve.schema import IGNORED, NEUTRAL
 
 MAX_DEPTH = 64
@@ -57,6 +58,20 @@ async def read(request: Request, max_bytes: int) -> bytes:
     except ClientDisconnect:
         raise ClientLeftError("the connection ended before the body did") from None
     return b"".join(chunks)
+
+
+async def receive(
+    request: Request, max_bytes: int, lanes: TextLanes, decoder: msgspec.json.Decoder[S]
+) -> tuple[S, int]:
+    """The checked struct in a request's body, and the body's bytes. Long bodies are decoded in their lane.
+
+    Raises:
+        as `read` and `decode`.
+    """
+    body = await read(request, max_bytes)
+    if len(body) < LONG_BYTES:
+        return decode(body, decoder), len(body)
+    return await while_connected(request.receive, lanes.run(len(body), decode, body, decoder)), len(body)
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:

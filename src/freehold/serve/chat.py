@@ -1,6 +1,5 @@
 """``POST /v1/chat/completions``."""
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -51,15 +50,16 @@ class _Head:
 async def create_chat(request: Request) -> Response | ASGIApp:
     """Answer a chat, streamed or whole."""
     service: Service = request.app.state.service
-    body = bodies.decode(await bodies.read(request, service.config.max_body_bytes), _decoder)
+    body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
     service.check_model(body.model)
     params = _params(body, service.text.tokenizer.vocab_size)
     with_usage = wants_usage(body)
+    _check_lengths(service, body.messages)
     record = record_of(request.scope)
     held: ExitStack[None] = ExitStack()
     with held:
         service.enter(params.n, held)
-        prompt_ids = await asyncio.to_thread(_prompt, service, body)
+        prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
         head = _Head(
             id=f"chatcmpl-{uuid.uuid4().hex}",
             created=int(time.time()),
@@ -119,7 +119,21 @@ def _prompt(service: Service, body: ChatRequest) -> list[int]:
         continue_final_message=body.continue_final_message,
         variables=body.chat_template_kwargs,
     )
+    service.check_may_fit(rendered.text, "messages")
     return rendered.encode(service.text.tokenizer)
+
+
+def _check_lengths(service: Service, messages: Sequence[Message]) -> None:
+    """Refuse messages that can't fit, before they are rendered. Templates may trim them, and cut the assistant's.
+
+    Raises:
+        RequestError: a message is too long.
+    """
+    for message in messages:
+        content = message.content or ""
+        if message.role != "assistant":
+            for text in [content] if isinstance(content, str) else [part.text for part in content]:
+                service.check_may_fit(text.strip(), "messages")
 
 
 def _plain(message: Message, position: int) -> dict[str, object]:

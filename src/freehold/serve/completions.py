@@ -1,6 +1,5 @@
 """``POST /v1/completions``."""
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -20,8 +19,8 @@ from freehold.serve.parameters import sampling_params, wants_usage
 from freehold.serve.reply import EventStream, Record, record_of, while_connected
 from freehold.serve.schema import Completion, CompletionRequest, TextChoice
 from freehold.serve.service import MAX_ANSWERS, Service, fresh_seed
+from freehold.text.params import context_room
 from freehold.text.stream import TextResult
-from freehold.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
 """As in OpenAI's API. Chats default to what the context holds."""
@@ -54,11 +53,12 @@ class _Head:
 async def create_completion(request: Request) -> Response | ASGIApp:
     """Continue one or several prompts, streamed or whole."""
     service: Service = request.app.state.service
-    body = bodies.decode(await bodies.read(request, service.config.max_body_bytes), _decoder)
+    body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
     service.check_model(body.model)
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     params = sampling_params(body, vocab_size=service.text.tokenizer.vocab_size, max_tokens=max_tokens)
     with_usage = wants_usage(body)
+    _check_lengths(service, body.prompt)
     raw_prompts = separate(body.prompt)
     num_answers = len(raw_prompts) * params.n
     if num_answers > MAX_ANSWERS:
@@ -70,7 +70,8 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     held: ExitStack[None] = ExitStack()
     with held:
         service.enter(num_answers, held)
-        prompts = await asyncio.to_thread(_encode, service.text.tokenizer, raw_prompts, bool(body.echo))
+        encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, bool(body.echo))
+        prompts = await while_connected(request.receive, encoding)
         head = _Head(
             id=f"cmpl-{uuid.uuid4().hex}",
             created=int(time.time()),
@@ -118,12 +119,34 @@ def separate(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]
     return [ids] if ids else prompts
 
 
-def _encode(tokenizer: Tokenizer, prompts: Sequence[str | list[int]], with_echo: bool) -> list[_Prompt]:
+def _check_lengths(service: Service, prompt: str | list[str | int | list[int]]) -> None:
+    """Refuse what can't fit, before its items are looked at one by one.
+
+    Raises:
+        RequestError: too many ids, too many prompts, or a text too long.
+    """
+    max_model_len = service.info.max_model_len
+    items = [prompt] if isinstance(prompt, str) else prompt
+    if items and isinstance(items[0], int):
+        context_room(len(items), max_model_len, param="prompt")
+    elif len(items) > MAX_ANSWERS:
+        raise RequestError(
+            f"prompt holds {len(items)} prompts; up to {MAX_ANSWERS} answers are allowed", param="prompt"
+        )
+    for item in items:
+        if isinstance(item, str):
+            service.check_may_fit(item, "prompt")
+        elif isinstance(item, list):
+            context_room(len(item), max_model_len, param="prompt")
+
+
+def _encode(service: Service, prompts: Sequence[str | list[int]], with_echo: bool) -> list[_Prompt]:
     """Blocks for as long as tokenizing takes.
 
     Raises:
         RequestError: a prompt without tokens, or ids that the model doesn't have.
     """
+    tokenizer = service.text.tokenizer
     encoded: list[_Prompt] = []
     for prompt in prompts:
         ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt

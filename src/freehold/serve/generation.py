@@ -66,8 +66,8 @@ def plan_jobs(
     tokenizer = service.text.tokenizer
     jobs: list[Job] = []
     for ids in prompts:
-        tokenizer.check_ids(ids, param=param, vocab_size=service.info.vocab_size)
         room = context_room(len(ids), service.info.max_model_len, param=param)
+        tokenizer.check_ids(ids, param=param, vocab_size=service.info.vocab_size)
         for choice in range(params.n):
             sampling = params.to_engine(eos_ids=tokenizer.eos_ids, choice=choice, fresh_seed=seed, room=room)
             generate = Generate(

@@ -153,6 +153,7 @@ async def _serve(
     finally:
         for task in (watching, drained):
             task.cancel()
+        service.lanes.close()
         if text.template is not None:
             text.template.close()
 

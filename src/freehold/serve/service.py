@@ -11,6 +11,8 @@ from freehold.errors import EngineError
 from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo
 from freehold.serve.failure import HttpError
+from freehold.serve.lanes import TextLanes
+from freehold.text.params import check_may_fit
 
 MAX_ANSWERS = 128
 """Answers that one request may ask for: prompts times `n`."""
@@ -42,6 +44,7 @@ class Service:
     config: ServeConfig
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
+    lanes: TextLanes = field(default_factory=TextLanes)
 
     @property
     def info(self) -> EngineInfo:
@@ -66,6 +69,16 @@ class Service:
                 code="model_not_found",
                 param="model",
             )
+
+    def check_may_fit(self, text: str, param: str) -> None:
+        """Refuse a text that can't fit into the context, before any work is put into it.
+
+        Raises:
+            RequestError: it is too long however it is tokenized.
+        """
+        max_model_len = self.info.max_model_len
+        if 4 * len(text) >= max_model_len:  # else it fits; the bound takes a moment to work out, when first asked for
+            check_may_fit(self.text.tokenizer.min_tokens(text), max_model_len, param=param)
 
     def not_ready(self) -> EngineError | None:
         """Why answers can't be generated now; None if they can. Never waits."""

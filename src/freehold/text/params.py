@@ -99,6 +99,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def check_may_fit(min_tokens: int, max_model_len: int, *, param: str) -> None:
+    """Refuse a text that is too long however it is tokenized, before that is done.
+
+    Raises:
+        RequestError: the text fills the context.
+    """
+    if min_tokens >= max_model_len:
+        raise RequestError(
+            f"{param} has at least {min_tokens} tokens; this model's context holds {max_model_len}, answer included. "
+            "Shorten it.",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
 def context_room(num_prompt_tokens: int, max_model_len: int, *, param: str) -> int:
     """Tokens that an answer may have after a prompt, at least 1.
 

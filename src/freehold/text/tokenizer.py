@@ -12,6 +12,7 @@ from itertools import pairwise
 from tokenizers import Tokenizer as Backend
 
 from freehold.errors import RequestError
+from freehold.text.bounds import TextBound, bound_of
 from freehold.text.detok import Detokenizer
 from freehold.text.literals import LiteralFinder
 from freehold.text.spelling import byte_level_bytes, sentencepiece_bytes
@@ -46,6 +47,20 @@ class Tokenizer:
     def controls(self) -> LiteralFinder:
         """Finds the literals of control tokens."""
         return LiteralFinder(self.vocabulary.controls)
+
+    @cached_property
+    def _bound(self) -> TextBound | None:
+        texts = [
+            (self.vocabulary.spelled(token_id) or "").encode("utf-8", "surrogatepass")
+            if self.is_control(token_id)
+            else self._spelled_bytes(token_id)
+            for token_id in range(self.vocab_size)
+        ]
+        return bound_of(self.vocabulary, texts)
+
+    def min_tokens(self, text: str) -> int:
+        """Tokens that a text has at least, found without tokenizing it; 0 if nothing can be said."""
+        return 0 if self._bound is None else self._bound.min_tokens(text)
 
     @cached_property
     def _added(self) -> LiteralFinder:
