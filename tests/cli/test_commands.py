@@ -376,3 +376,16 @@ def test_pip_ends_with_the_pull_that_started_it(home: Path, tmp_path: Path, numb
             process.wait()
     expected = {signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130}
     assert process.returncode == expected[number]
+
+
+def test_a_list_of_models_is_printable_whatever_the_home_is_called(tmp_path: Path) -> None:
+    home = tmp_path / "a\x1b[31mb"
+    directory = home / "models" / "x"
+    directory.mkdir(parents=True)
+    (directory / "x.gguf").write_bytes(b"GGUF")
+    manifest = {"name": "x", "source": "s", "entry": "x.gguf", "size_bytes": 4, "files": {"x.gguf": "0"}, "format": 1}
+    (directory / "model.json").write_text(json.dumps(manifest))
+    done = freehold("list", home=home)
+    assert done.returncode == 0
+    assert "a\\x1b[31mb" in done.stdout
+    assert "\x1b" not in done.stdout

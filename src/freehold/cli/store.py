@@ -8,6 +8,7 @@ import typer
 from freehold import resolve
 from freehold.cli.options import HomeOption
 from freehold.cli.pulling import pull as pull_model
+from freehold.errors import printable
 from freehold.settings import DEFAULT_MODEL, format_size
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="smollm2, org/name or org/name/file.gguf.")]
@@ -29,7 +30,8 @@ def list_models(home: HomeOption = None) -> None:
         return
     width = max(len(model.name) for model in models)
     for model in models:
-        print(f"{model.name:{width}}  {format_size(model.size_bytes):>10}  {model.source}  {model.path}")
+        row = f"{model.name:{width}}  {format_size(model.size_bytes):>10}  {model.source}  {model.path}"
+        print(printable(row))
 
 
 def rm(model: Name, home: HomeOption = None) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from freehold.errors import ModelNotFoundError
-from freehold.files.digests import remember_digest
-from freehold.files.disk import disk_errors, write_atomically
+from freehold.errors import ModelNotFoundError, UserError
+from freehold.files.digests import file_digest, remember_digest
+from freehold.files.disk import disk_errors, is_plain_name, write_atomically
 from freehold.files.mapped import MappedFile
 
 MANIFEST_NAME = "model.json"
@@ -34,6 +34,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         source: what it was fetched from, for people: a package and version, or a repository and commit.
         entry: what to open, relative to the model's directory: a GGUF file, or ``.``.
         files: name → SHA-256, checked, of the weight files; hexadecimal.
+        sizes: name → bytes of every file, filled in by `install`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     size_bytes: int
     files: dict[str, str]
+    sizes: dict[str, int] = {}
     format: int = _FORMAT
 
 
@@ -96,18 +98,58 @@ def read_manifest(directory: Path) -> Manifest | None:
         manifest = msgspec.json.decode((directory / MANIFEST_NAME).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError):
         return None
-    inside = Path(manifest.entry)
-    if manifest.format != _FORMAT or inside.is_absolute() or ".." in inside.parts:
-        return None
-    return manifest
+    return manifest if manifest.format == _FORMAT and _is_sound(manifest) else None
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whoever wrote it, it leads nowhere else and can be shown on a terminal."""
+    names = {*manifest.files, *manifest.sizes, *({manifest.entry} - {"."})}
+    return (
+        is_name(manifest.name)
+        and manifest.source.isprintable()
+        and all(is_plain_name(name) for name in names)
+        and all(0 <= size < 1 << 63 for size in (manifest.size_bytes, *manifest.sizes.values()))
+    )
 
 
 def stored_model(directory: Path) -> StoredModel | None:
-    """The model in that directory, unless it is incomplete."""
+    """The model in that directory, unless it is incomplete: a file is missing or has another size than it had."""
     manifest = read_manifest(directory)
     if manifest is None or not (directory / manifest.entry).exists():
         return None
+    sizes = manifest.sizes
+    if not sizes and list(manifest.files) == [manifest.entry]:
+        sizes = {manifest.entry: manifest.size_bytes}  # manifests had no sizes once
+    if any(_size_of(directory / name) != size for name, size in sizes.items()):
+        return None
     return StoredModel(manifest.name, directory / manifest.entry, manifest.source, manifest.size_bytes)
+
+
+def is_intact(directory: Path, home: Path) -> bool:
+    """Do the weight files of a stored model have the contents that they were stored with? Costs their hashing, unless
+    their hashes are remembered."""
+    manifest = read_manifest(directory)
+    return manifest is not None and all(
+        _digest_of(directory / name, home) == digest for name, digest in manifest.files.items()
+    )
+
+
+def _digest_of(path: Path, home: Path) -> str | None:
+    try:
+        file = MappedFile(path)
+    except UserError:
+        return None
+    try:
+        return file_digest(file, hashes_directory(home))
+    finally:
+        file.close()
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def install(staging: Path, manifest: Manifest, home: Path) -> Path:
@@ -118,6 +160,9 @@ def install(staging: Path, manifest: Manifest, home: Path) -> Path:
     """
     target = model_directory(manifest.name, home)
     with disk_errors(target):
+        (staging / MANIFEST_NAME).unlink(missing_ok=True)  # a repository may have a file of that name
+        sizes = {path.name: path.stat().st_size for path in staging.iterdir() if path.is_file()}
+        manifest = msgspec.structs.replace(manifest, sizes=sizes)
         write_atomically(staging / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():

@@ -10,6 +10,7 @@ from freehold.errors import ModelFileError, ModelNotFoundError
 from freehold.files.digests import file_digest
 from freehold.files.disk import is_plain_name
 from freehold.files.gguf_shards import GGUFModel, open_gguf
+from freehold.files.layout import read_manifest
 from freehold.files.safetensors import SafetensorsModel, has_safetensors, open_safetensors
 from freehold.files.strict_json import parse_json
 from freehold.files.tensor_table import TensorTable
@@ -95,12 +96,14 @@ class ModelFiles:
         Asked for after loading, it also vouches that the weights did not change meanwhile.
 
         Raises:
-            ModelFileError: a file changed since it was opened.
+            ModelFileError: a file changed since it was opened; or it lies in the store, and is not what was stored.
         """
         self.check_unchanged()
         whole = hashlib.sha256(f"freehold-model-1 {self.format}\n".encode())
         for file in self._files:
-            whole.update(f"weights {file_digest(file, self._cache_dir)}\n".encode())
+            digest = file_digest(file, self._cache_dir)
+            _check_stored(file.path, digest)
+            whole.update(f"weights {digest}\n".encode())
         for name in _SIDE_FILES:
             if (raw := self._read_bytes(name)) is not None:
                 whole.update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
@@ -152,6 +155,17 @@ def open_model(path: Path, *, cache_dir: Path | None = None) -> ModelFiles:
         return ModelFiles(path, metadata, open_safetensors(path), cache_dir)
     model = open_gguf(path)
     return ModelFiles(path, model.metadata, model, cache_dir)
+
+
+def _check_stored(path: Path, digest: str) -> None:
+    """Raise ModelFileError if a manifest of the store lies beside a weight file and tells another hash."""
+    manifest = read_manifest(path.parent)
+    if manifest is not None and manifest.files.get(path.name, digest) != digest:
+        raise ModelFileError(
+            f"{path} is not what was stored as {manifest.name}: its SHA-256 is {digest} instead of "
+            f"{manifest.files[path.name]}; `freehold pull {manifest.name}` fetches it again. A model that you changed "
+            "belongs outside of the store."
+        )
 
 
 def _is_hugging_face(directory: Path) -> bool:

