@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import socket
 from typing import Any
 
@@ -306,6 +307,38 @@ def test_two_host_headers(server: Server, second: bytes) -> None:
     answer = exchange(server, head)
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"invalid_header" in answer
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"temperature": "secret"}, "refused=invalid_type field=temperature "),
+        ({"messages": [{"role": "user", "content": "secret " * 20000}]}, "refused=context_length_exceeded"),
+        ({"secret\n": 1}, "refused=unknown_field field="),
+        ({"model": "secret"}, "refused=model_not_found"),
+    ],
+)
+def test_the_log_says_why_a_request_was_refused(
+    server: Server, caplog: pytest.LogCaptureFixture, change: dict[str, Any], reason: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    body = {"messages": [{"role": "user", "content": "Hi"}], **change}
+    assert server.http.post("/v1/chat/completions", json=body).status_code in {400, 404}
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "freehold.access")
+    assert reason in line
+    assert "\n" not in line
+    assert ("secret" in line) == ("secret\n" in change), "values stay out"
+
+
+def test_errors_name_the_way_out(server: Server) -> None:
+    message = server.http.get("/").json()["error"]["message"]
+    assert "/v1/chat/completions" in message
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    message = server.http.post("/v1/chat/completions", json={"messages": image}).json()["error"]["message"]
+    assert "text parts only" in message
+    message = server.http.get("/v1/models", headers={"host": "evil.example"}).json()["error"]["message"]
+    assert "evil.example" in message
+    assert "--host" in message
 
 
 def test_table_is_large() -> None:
