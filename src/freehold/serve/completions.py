@@ -152,6 +152,7 @@ def _encode(service: Service, prompts: Sequence[str | list[int]], with_echo: boo
         ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not ids:
             raise RequestError("prompt is empty; at least one token is needed", param="prompt", code="empty_prompt")
+        context_room(len(ids), service.info.max_model_len, param="prompt")  # before the next is tokenized
         echo = ""
         if with_echo and isinstance(prompt, str):
             echo = prompt
