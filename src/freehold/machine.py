@@ -12,6 +12,9 @@ ISA_FLAGS: dict[str, frozenset[str]] = {
 }
 """Processor flags, as /proc/cpuinfo spells them, behind each instruction-set level; ``generic`` needs none."""
 
+UNUSED_BYTES = 320 << 20
+"""Address space that takes no memory: the mapped file beside the weights, libraries, stacks of threads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -96,9 +99,12 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, str]]:
 def _process_limits(root: Path) -> Iterator[tuple[int, str]]:
     """What the shell or a service manager lets this process have, in bytes."""
     for line in _read(root / "proc/self/limits").splitlines():
-        for name, remedy in (("Max address space", "ulimit -v"), ("Max data size", "ulimit -d")):
+        for name, remedy, unused in (
+            ("Max address space", "ulimit -v", UNUSED_BYTES),
+            ("Max data size", "ulimit -d", 0),
+        ):
             if line.startswith(name) and (limit := line.removeprefix(name).split()[0]).isdigit():
-                yield int(limit), f"the process's limit, {remedy}"
+                yield max(0, int(limit) - unused), f"the process's limit, {remedy}"
 
 
 def _group_folders(root: Path, controller: str) -> Iterator[Path]:

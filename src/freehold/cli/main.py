@@ -57,7 +57,9 @@ def _fail(message: str, code: int) -> NoReturn:
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
+    # Threads need stacks; Python and C++ say so in words of their own.
+    refused = ("can't start new thread", "Resource temporarily unavailable")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in refused)
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
