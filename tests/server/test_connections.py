@@ -12,6 +12,7 @@ from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.test_lifecycle import raw_request, wait_until
 
 from freehold.serve import connection as limits
+from freehold.serve import server as lifecycle
 
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -122,14 +123,12 @@ SMALL = 4096
 
 
 def test_clients_that_never_read_give_their_places_back(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WRITE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(limits, "WRITE_TIMEOUT_S", 4.0)
     server = start(engine={"max_num_seqs": 1}, max_num_queued_reqs=1, send_buffer_bytes=SMALL)
     server.says(*["word "] * 1000)
     stalled = [raw_request(server, LONG, window=SMALL) for _ in range(2)]
     wait_until(lambda: server.service.load.num_answers == 2)
     assert server.chat().status_code == 429
-    wait_until(lambda: server.engine.num_live == 0)
-    assert server.service.load.num_answers == 2, "what was computed still waits for its clients"
     wait_until(lambda: server.service.load.num_answers == 0)
     server.says("fine")
     assert server.chat().json()["choices"][0]["message"]["content"] == "fine"
@@ -153,7 +152,10 @@ def test_a_client_that_reads_slowly_keeps_its_place(start: Start, monkeypatch: p
 
 
 @pytest.mark.parametrize("half", [b"", POST, SIZED + b"{", CHUNKED + b"1\r\n{"])
-def test_half_a_request_holds_no_shutdown_up(start: Start, half: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_half_a_request_holds_no_shutdown_up(
+    start: Start, half: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "LAST_WORDS_S", TIMEOUT_S)  # far longer than anything here takes
     server = start()
     with connected(server) as connection:
         connection.sendall(half)
@@ -161,7 +163,7 @@ def test_half_a_request_holds_no_shutdown_up(start: Start, half: bytes, caplog: 
         begun_s = time.monotonic()
         server.send_signal()
         server.join()
-        assert time.monotonic() - begun_s < 4
+        assert time.monotonic() - begun_s < TIMEOUT_S / 2
     assert "Traceback" not in caplog.text
     assert not any(record.levelno >= logging.ERROR for record in caplog.records)
 
