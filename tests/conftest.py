@@ -1,5 +1,6 @@
 """What several parts' tests share: the real model, free ports."""
 
+import signal
 import socket
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 from freehold import resolve
 from freehold.errors import ModelNotFoundError
 from freehold.files import store
+
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that; tests that send it need the usual way.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

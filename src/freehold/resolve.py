@@ -100,6 +100,7 @@ def settings_without_model(
         ConfigError: an unknown name or an unusable value.
     """
     values = _collect(flags, os.environ, config)
+    _set_activations(values)
     _set_threads(values, machine or read_machine())
     return _in_order(values)
 
@@ -242,6 +243,7 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
     # Brings numpy along, which `freehold --help` can do without.
     from freehold.files import store
 
+    _set_activations(values)
     _set_threads(values, machine)
     home: Path = values["home"].value
     model_path = store.locate(str(values["model"].value), home)
@@ -268,6 +270,12 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
         memory_limit_bytes=memory_limit_bytes,
         stall_timeout_s=values["stall_timeout"].value,
     )
+
+
+def _set_activations(values: dict[str, Value]) -> None:
+    """The fast format if its divergence is known to be small: docs/performance.md has it for the CPU backend."""
+    backend = values["backend"].value
+    values.setdefault("activations", Value("int8" if backend == "cpu" else "float", f"best for the {backend} backend"))
 
 
 def _set_threads(values: dict[str, Value], machine: Machine) -> None:

@@ -165,7 +165,12 @@ SETTINGS: tuple[Setting, ...] = (
         "reuse keys and values computed before for the same beginning",
         "true",
     ),
-    Setting("activations", _choice(get_args(ActivationName)), "numeric format of activations", "float"),
+    Setting(
+        "activations",
+        _choice(get_args(ActivationName)),
+        "numeric format of activations in quantized layers: int8 is faster, float more precise; "
+        "default: int8 where the backend has it",
+    ),
     Setting(
         "threads", _integer(1, 1024), "threads that compute; default: the cores this process may use", None, ("-t",)
     ),

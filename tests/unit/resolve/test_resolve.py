@@ -51,6 +51,14 @@ def test_defaults(model: Path) -> None:
     assert resolved.values["port"].source == "default"
 
 
+@pytest.mark.parametrize(("backend", "activations"), [("cpu", "int8"), ("reference", "float"), ("scripted", "float")])
+def test_activations_follow_the_backend_unless_asked_for(model: Path, backend: str, activations: str) -> None:
+    flags = {"model": str(model), "backend": backend}
+    assert resolve.serve_config(flags, machine=MACHINE).engine.activations == activations
+    asked = resolve.serve_config({**flags, "activations": "float"}, machine=MACHINE)
+    assert (asked.engine.activations, asked.values["activations"].source) == ("float", "--activations")
+
+
 def test_flag_beats_environment_beats_file(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "freehold.toml"
     file.write_text('model = "nowhere"\nport = 1\nmax-num-seqs = 3\nblock_size = 64\n')
