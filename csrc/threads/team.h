@@ -76,7 +76,7 @@ class Team {
     Entry entry_ = nullptr;
     void* context_ = nullptr;
     std::uint32_t first_phase_ = 0;  // of the body that runs
-    bool stopping_ = false;
+    std::atomic<bool> stopping_{false};
 
     alignas(64) std::atomic<std::uint32_t> start_{0};   // counts bodies; sleeping threads wait for it
     alignas(64) std::atomic<std::uint32_t> gate_;       // threads in the body, and whether more may enter
