@@ -193,7 +193,8 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
     for variable, value in environ.items():
         if variable.startswith(PREFIX) and variable != _CONFIG_VARIABLE:
             _require_known(variable, variables, f"environment variable {variable}")
-            given[variables[variable]] = (value, variable)
+            if value:  # an empty variable is one that nobody set
+                given[variables[variable]] = (value, variable)
     for name, value in flags.items():
         _require_known(name, SETTINGS_BY_NAME, f"setting {name!r}")
         if value is not None:

@@ -51,6 +51,14 @@ def test_defaults(model: Path) -> None:
     assert resolved.values["port"].source == "default"
 
 
+def test_an_empty_variable_counts_as_unset(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FREEHOLD_HOME")
+    unset = resolve.serve_config({"model": str(model)}, machine=MACHINE)
+    for setting in SETTINGS:
+        monkeypatch.setenv(setting.variable, "")
+    assert resolve.serve_config({"model": str(model)}, machine=MACHINE) == unset
+
+
 @pytest.mark.parametrize(("backend", "activations"), [("cpu", "int8"), ("reference", "float"), ("scripted", "float")])
 def test_activations_follow_the_backend_unless_asked_for(model: Path, backend: str, activations: str) -> None:
     flags = {"model": str(model), "backend": backend}
