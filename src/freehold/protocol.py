@@ -1,7 +1,7 @@
 """Messages between the server (or `LLM`) and the engine: integers only, no text.
 
-Data flows one way as `Generate`, `Abort` and `Drain`; back come `Tokens` and exactly one `Finish` for each accepted
-request.
+Data flows one way as `Generate`, `Abort` and `Drain`; back come `PromptLogprobs`, `Tokens` and exactly one `Finish` for
+each accepted request.
 """
 
 from typing import Literal, NewType
@@ -12,6 +12,9 @@ RequestId = NewType("RequestId", str)
 
 FinishReason = Literal["stop", "length", "cancelled", "failed"]
 """Terminal states: finished (``stop`` or ``length``), cancelled, failed."""
+
+ServiceClass = Literal["interactive", "agent", "batch"]
+"""What kind of work a request is, most urgent first: someone watches it; a program waits for it; nobody does."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +29,15 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         choice: index of this answer among the ``n`` answers of a request.
         max_tokens: ids to produce at most, at least 1.
         stop_ids: ids that end the answer; the id that ended it is reported, and is not part of the text.
+        min_tokens: ids to produce before a stop id may be sampled.
+        presence_penalty, frequency_penalty: subtracted from the logit of an id that the answer holds, once and for each
+            time. 0.0 is off.
+        repetition_penalty: the logit of an id that prompt or answer hold is divided by it if positive, else multiplied.
+            1.0 is off.
+        logit_bias: (id, bias) pairs, ascending by id; added to logits.
+        allowed_ids: the only ids that may be sampled; empty allows all.
+        num_logprobs: report the log probability of each sampled id and of so many of the likeliest; None reports none.
+        num_prompt_logprobs: the same for each id of the prompt but the first.
     """
 
     temperature: float = 1.0
@@ -36,6 +48,14 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     choice: int = 0
     max_tokens: int = 16
     stop_ids: frozenset[int] = frozenset()
+    min_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_ids: tuple[int, ...] = ()
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -43,6 +63,12 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     Attributes:
         cache_namespace: only requests of the same namespace share cached keys and values.
+        family: answers to the same prompt (``n`` > 1) have the same non-empty one: they share the prompt's blocks even
+            where nothing else is cached.
+        service: how urgent the request is.
+        priority: within the class; lower goes first.
+        deadline_s: seconds after its arrival at which the request ends as failed, with ``deadline_exceeded``, if it
+            hasn't ended by then.
         digests: also report a digest of the logits behind each id (docs/decisions/determinism.md).
     """
 
@@ -51,6 +77,10 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sampling: Sampling
     digests: bool = False
     cache_namespace: str = ""
+    family: str = ""
+    service: ServiceClass = "interactive"
+    priority: int = 0
+    deadline_s: float | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -66,16 +96,40 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     deadline_s: float
 
 
+class Logprobs(msgspec.Struct, frozen=True, array_like=True):
+    """How likely one token was, by the model's own logits: before temperature, penalties, biases and masks.
+
+    Attributes:
+        logprob: natural logarithm of its probability.
+        rank: 1 if no other token is likelier; among equals the lower id is first.
+        top: (id, log probability) of the likeliest tokens in that order, as many as were asked for.
+    """
+
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...]
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Log probabilities of a request's prompt ids from position `start_pos` on. They come in order, each position but
+    the first once, before any `Tokens`."""
+
+    request_id: RequestId
+    start_pos: int
+    logprobs: tuple[Logprobs, ...]
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Newly sampled ids of one request, oldest first; one or more.
 
     Attributes:
-        digests: one for each id if the request asked for digests, else empty.
+        digests, logprobs: one for each id if the request asked for them, else empty.
     """
 
     request_id: RequestId
     token_ids: tuple[int, ...]
     digests: tuple[int, ...] = ()
+    logprobs: tuple[Logprobs, ...] = ()
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -100,7 +154,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str | None = None
 
 
-Event = Tokens | Finish
+Event = PromptLogprobs | Tokens | Finish
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

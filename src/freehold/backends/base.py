@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freehold.errors import FreeholdError
+from freehold.protocol import Logprobs
 
 StepId = NewType("StepId", int)
 
@@ -36,11 +37,12 @@ class FedBy:
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """Sampling of one row; meanings as in `freehold.protocol.Sampling`. Penalties and masks join here later.
+    """Sampling of one row; meanings as in `freehold.protocol.Sampling`. `freehold.sample.sampler` defines it.
 
     Attributes:
         num_prompt_tokens: positions below this hold the prompt, later ones what was sampled. The noise doesn't depend
             on it.
+        stop_ids: ascending; may not be sampled at positions below ``num_prompt_tokens + min_tokens``.
     """
 
     temperature: float
@@ -50,6 +52,18 @@ class RowSampling:
     seed: int
     choice: int
     num_prompt_tokens: int = 0
+    min_tokens: int = 0
+    stop_ids: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    num_logprobs: int | None = None
+
+    @property
+    def has_penalties(self) -> bool:
+        """What was sampled depends on the ids before it as such, not only on their keys and values."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +84,10 @@ class Row:
         want_digests: report a 64-bit digest of the float32 logits behind each sampled id.
         want_logits: report the float32 logits after *every* input (teacher forcing; `num_sampled` may be 0).
         deferred: the forward pass runs, but sampling waits for `Backend.sample` to bring this row's mask.
+        context_ids: int32, the ids at positions ``[0, start_pos)``; given if and only if `sampling` has penalties.
+        scored_ids: log probabilities are wanted of ids that follow inputs: id i after input i, for the first
+            ``len(scored_ids)`` inputs.
+        num_scored: how many of the likeliest tokens to report beside each of `scored_ids`.
     """
 
     start_pos: int
@@ -81,6 +99,9 @@ class Row:
     want_digests: bool = False
     want_logits: bool = False
     deferred: bool = False
+    context_ids: NDArray[np.int32] | None = None
+    scored_ids: Sequence[int] = ()
+    num_scored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +118,8 @@ class RowResult:
 
     Attributes:
         token_ids: 0 ids if nothing was to be sampled, else 1 to k + 1.
-        digests: one for each id if asked for.
+        digests, logprobs: one for each id if asked for.
+        scored: one for each of the row's `scored_ids`.
         logits: float32 (inputs, vocabulary) if asked for.
         finite: False if a logit was NaN or infinite: the row's ids mean nothing and its request must fail alone.
     """
@@ -106,6 +128,8 @@ class RowResult:
     digests: Sequence[int] = ()
     logits: NDArray[np.float32] | None = None
     finite: bool = True
+    logprobs: Sequence[Logprobs] = ()
+    scored: Sequence[Logprobs] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Self
 
 from freehold.engine.ledger import Ledger
 from freehold.errors import EngineError, RequestError
-from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId
+from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits, check
 
 OnEvent = Callable[[Event], None]
@@ -198,7 +198,7 @@ class EngineHandle(ABC):
                 if isinstance(event, Finish):
                     del self._live[event.request_id]
                     self._ledger.count_end(event.reason)
-                else:
+                elif isinstance(event, Tokens):
                     live.num_output += len(event.token_ids)
                 calls.append((live.on_event, event))
         for on_event, event in calls:

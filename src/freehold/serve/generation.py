@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError
-from freehold.protocol import Generate, RequestId, Tokens
+from freehold.protocol import Finish, Generate, RequestId
 from freehold.serve.reply import Record
 from freehold.serve.schema import PromptTokensDetails, Usage
 from freehold.serve.service import Service
@@ -145,7 +145,7 @@ async def _answer(engine: AsyncEngine, job: Job) -> AsyncGenerator[Piece, None]:
     """Pieces of one job."""
     async with aclosing(engine.generate(job.generate)) as events:
         async for event in events:
-            if isinstance(event, Tokens):
+            if not isinstance(event, Finish):
                 was_stopped = job.text.stopped
                 delta = job.text.push(event)
                 if job.text.stopped and not was_stopped:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from freehold.protocol import Finish, FinishReason, Tokens
+from freehold.protocol import Finish, FinishReason, PromptLogprobs, Tokens
 from freehold.text.stops import StopMatcher
 from freehold.text.tokenizer import Tokenizer
 
@@ -78,8 +78,10 @@ class TextStream:
         """Whether a stop string was found: the caller aborts the engine's request, and goes on to `finish`."""
         return self._matcher.hit is not None
 
-    def push(self, event: Tokens) -> TextDelta:
+    def push(self, event: Tokens | PromptLogprobs) -> TextDelta:
         """Take in new ids. Once `stopped`, all further ones are dropped."""
+        if isinstance(event, PromptLogprobs):
+            return TextDelta("", (), ())
         texts: list[str] = []
         num_kept = 0
         for token_id in event.token_ids:
