@@ -2,11 +2,12 @@
 
     python benchmarks/head_of_line.py MODEL.gguf [--decoding 8]
 
-Some answers grow; then a prompt comes that fills the model's context. Each gap between two tokens of an answer is compared
-with the step that the prompt's chunk would take alone, at the same place of the same prompt.
+Some answers grow; then a prompt comes that fills the context. The longest gap between two tokens of an answer is
+compared with the longest step that the prompt takes alone.
 """
 
 import argparse
+import itertools
 import random
 import statistics
 import threading
@@ -59,7 +60,7 @@ def steps_alone(engine: Engine, prompt: tuple[int, ...]) -> list[float]:
     answers.submit("alone", prompt, 1)
     answers.ended["alone"].wait()
     engine._core._runner.collect = collect  # type: ignore[method-assign]
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(ends)]
 
 
 def gaps_beside(engine: Engine, prompt: tuple[int, ...], num_decoding: int) -> list[float]:
@@ -79,7 +80,7 @@ def gaps_beside(engine: Engine, prompt: tuple[int, ...], num_decoding: int) -> l
         after - before
         for name, times in answers.times.items()
         if name != "long"
-        for before, after in zip(times, times[1:], strict=False)
+        for before, after in itertools.pairwise(times)
         if started_s <= before and after <= ended_s
     ]
 

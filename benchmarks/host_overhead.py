@@ -3,14 +3,14 @@
     python benchmarks/host_overhead.py [--running 64]                  # no model: a backend that takes no time
     python benchmarks/host_overhead.py MODEL.gguf --running 32         # the share of real steps
 
-The engine's parts are the real ones; the loop is the core's. Messages go over a socket pair, as between the engine's
-process and the server's, and are taken off it by a thread of this process. Each part is timed by wrapping the function
-that does it. In the real engine planning and submitting overlap the step before, so what is printed is an upper bound on
-what a step is longer for it.
+The engine's parts and its loop are the real ones. Messages go over a socket pair, as between the engine's process and
+the server's, and are taken off it by a thread of this process. Each part is timed by wrapping the function that does
+it. Planning and submitting overlap the step before, so the sum bounds what a step is longer for it.
 """
 
 import argparse
 import functools
+import itertools
 import random
 import socket
 import statistics
@@ -111,7 +111,7 @@ def measure(config: EngineConfig, num_running: int, num_steps: int) -> tuple[dic
     assert not loaded.core.progress.fault
     for _ in range(num_running):
         assert receiver.all_ended.acquire(timeout=60)
-    between = [after - before for before, after in zip(starts, starts[1:], strict=False)][-num_steps:-2]
+    between = [after - before for before, after in itertools.pairwise(starts)][-num_steps:-2]
     return stopwatch.medians_ms(num_steps), 1000 * statistics.median(between)
 
 
