@@ -5,17 +5,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from freehold.backends.base import StepError
 from freehold.engine.runner import Runner
+from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
 from freehold.protocol import Abort, Drain, Event, Generate
-from freehold.sched.check import check_idle
+from freehold.sched.check import check_idle, check_scheduler
 from freehold.sched.plan import StepPlan
 from freehold.sched.scheduler import Scheduler
 
 Message = Generate | Abort | Drain
 Publish = Callable[[Sequence[Event]], None]
+Place = Literal["inbox", "plan", "submit", "collect", "apply", "publish"]
+"""Where the core is in its loop. While a step runs on the device, that is ``collect``."""
 
 _log = logging.getLogger(__name__)
 
@@ -23,18 +27,28 @@ _log = logging.getLogger(__name__)
 class Inbox:
     """Messages on their way to the core, in order. Safe between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._messages: deque[Message] = deque()
         self._arrived = threading.Condition()
+        self._clock = clock
+        self._oldest_s = 0.0  # when the oldest message came, if there is any
 
     def put(self, message: Message) -> None:
         """Add a message and wake the core."""
         with self._arrived:
+            if not self._messages:
+                self._oldest_s = self._clock()
             self._messages.append(message)
             self._arrived.notify()
 
+    def waiting_s(self) -> float:
+        """For how many seconds the oldest message has waited; 0 if there is none."""
+        oldest_s = self._oldest_s
+        return max(0.0, self._clock() - oldest_s) if self._messages else 0.0
+
     def take(self, *, wait: bool) -> list[Message]:
         """All messages that are there; with `wait`, sleep until there is one."""
+        reach(Point.INBOX_TAKE)
         if not wait and not self._messages:
             return []
         with self._arrived:
@@ -50,12 +64,14 @@ class Progress:
     Attributes:
         is_busy: there is work to do.
         moved_s: when a step last finished, or when work last came to an idle engine.
+        place: where in its loop the core is.
         fault: why the core ended for good, in words; empty while it hasn't.
     """
 
     def __init__(self, now_s: float) -> None:
         self.is_busy = False
         self.moved_s = now_s
+        self.place: Place = "inbox"
         self.fault = ""
 
 
@@ -70,7 +86,7 @@ class Core:
     def __init__(
         self, scheduler: Scheduler, runner: Runner, publish: Publish, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.inbox = Inbox()
+        self.inbox = Inbox(clock)
         self.progress = Progress(clock())
         self._scheduler = scheduler
         self._runner = runner
@@ -84,8 +100,10 @@ class Core:
         and whoever runs this ends the requests that are left."""
         try:
             while self._take_messages():
+                self._enter("plan", Point.PLAN)
                 planned = self._scheduler.plan()
                 if planned.rows:
+                    self._enter("submit", Point.SUBMIT)
                     self._runner.submit(planned)
                 elif self._running is None and self._scheduler.has_work:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
@@ -99,6 +117,7 @@ class Core:
 
     def close(self) -> None:
         """Free the backend's memory, after waiting for submitted steps. Call it when `run` has ended."""
+        reach(Point.CLOSE)
         self._runner.close()
 
     def _finish_running(self) -> None:
@@ -107,13 +126,26 @@ class Core:
             return
         plan, self._running = self._running, None
         try:
+            self._enter("collect", Point.COLLECT)
             outcomes = self._runner.collect(plan)
         except StepError as error:
             _log.warning("step %d failed and ends its %d requests: %s", plan.step_id, len(plan.rows), error)
-            self._publish(self._scheduler.fail_step(plan, code="step_failed", message=f"a step failed: {error}"))
+            events = self._scheduler.fail_step(plan, code="step_failed", message=f"a step failed: {error}")
         else:
-            self._publish(self._scheduler.apply(plan, outcomes))
+            self._enter("apply", Point.APPLY)
+            events = self._scheduler.apply(plan, outcomes)
+        self._tell(events)
+        if is_forced(Switch.CHECK):
+            check_scheduler(self._scheduler)
         self.progress.moved_s = self._clock()
+
+    def _enter(self, place: Place, point: Point) -> None:
+        self.progress.place = place
+        reach(point)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        self._enter("publish", Point.PUBLISH)
+        self._publish(events)
 
     def _take_messages(self) -> bool:
         """Hand new messages to the scheduler, asleep while there is nothing to do. False once the core shall end."""
@@ -123,6 +155,7 @@ class Core:
             self.progress.is_busy = False
             if self._deadline_s is not None:
                 return False
+        self.progress.place = "inbox"
         messages = self.inbox.take(wait=is_idle)
         if is_idle:
             self.progress.moved_s = self._clock()
@@ -130,7 +163,7 @@ class Core:
         for message in messages:
             self._handle(message)
         if self._deadline_s is not None and self._clock() >= self._deadline_s:
-            self._publish(self._scheduler.end_all("cancelled"))
+            self._tell(self._scheduler.end_all("cancelled"))
         return True
 
     def _handle(self, message: Message) -> None:
@@ -138,7 +171,7 @@ class Core:
             case Generate():
                 self._scheduler.add(message)
             case Abort(request_id):
-                self._publish(self._scheduler.abort(request_id))
+                self._tell(self._scheduler.abort(request_id))
             case Drain(deadline_s):
                 deadline_s += self._clock()
                 self._deadline_s = deadline_s if self._deadline_s is None else min(self._deadline_s, deadline_s)

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from freehold.config import EngineConfig
+from freehold.faults import Point, reach
 from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate
 from freehold.sched.admission import Limits
 
@@ -115,6 +116,7 @@ class Channel(Generic[Incoming]):
         Raises:
             FrameError: the message is larger than a frame may be.
         """
+        reach(Point.IPC_SEND)
         frame = bytearray(_HEAD_BYTES)
         self._encoder.encode_into(message, frame, _HEAD_BYTES)
         num_bytes = len(frame) - _HEAD_BYTES
@@ -145,6 +147,7 @@ class Channel(Generic[Incoming]):
             chunk = self._end.recv(_READ_BYTES)
         except OSError:
             chunk = b""
+        reach(Point.IPC_RECEIVE)
         if not chunk:
             raise EOFError("the other side closed the connection")
         self._received += chunk

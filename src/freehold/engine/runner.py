@@ -3,6 +3,7 @@
 import numpy as np
 
 from freehold.backends.base import Backend, Row, Step
+from freehold.faults import Point, reach
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 
 
@@ -15,6 +16,7 @@ class Runner:
     def submit(self, plan: StepPlan) -> None:
         """Start a planned step and return at once."""
         if plan.copies:
+            reach(Point.COPY)
             self._backend.copy_blocks(plan.copies)
         self._backend.submit(Step(plan.step_id, [_row(planned) for planned in plan.rows]))
 

@@ -16,6 +16,7 @@ from freehold.config import EngineConfig
 from freehold.engine.core import Core, Publish
 from freehold.engine.runner import Runner
 from freehold.errors import ConfigError, ResourceError
+from freehold.faults import Point, reach
 from freehold.files.model import open_model
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import EngineInfo
@@ -85,12 +86,15 @@ def load(config: EngineConfig, *, publish: Publish, scripts: Scripts | None = No
             config, memory, sizes, backend, publish, _Model("scripted", SCRIPTED_VOCAB_SIZE, "", started_s)
         )
 
+    reach(Point.LOAD_OPEN)
     with open_model(config.model_path, cache_dir=config.cache_dir) as files:
         spec, weights = read_model(files)
         sizes = _sizes(config, spec, weights)
         memory = decide_memory(config, sizes)
+        reach(Point.LOAD_WEIGHTS)
         backend = open_backend(config.backend, spec, weights, _options(config, memory))
         try:
+            reach(Point.LOAD_CHECK)
             check_memory(config, backend.weight_bytes, memory.num_blocks * sizes.block_bytes, backend.scratch_bytes)
             model = _Model(spec.family, spec.vocab_size, files.fingerprint(), started_s)
             files.release_pages()

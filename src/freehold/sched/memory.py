@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from freehold.faults import Point, reach
 from freehold.kv.blocks import BlockPool, BlockTable
 from freehold.kv.prefix import Match, Node, Place, PrefixTree
 from freehold.sched.request import Request, Status
@@ -173,6 +174,10 @@ class KVMemory:
         """
         return self.tree.pin(namespace, ids, self._clock() + ttl_s)
 
+    def evict_all(self) -> None:
+        """Give up every cached block that nobody holds."""
+        self.tree.evict(self.pool.num_evictable)
+
     def _keep_tail(self, request: Request) -> None:
         known = min(request.num_computed, len(request.ids))
         index, num_ids = divmod(known, self._block_size)
@@ -184,8 +189,10 @@ class KVMemory:
     def _allocate(self, num_blocks: int) -> list[int]:
         missing = num_blocks - self.pool.num_free
         if missing > 0:
+            reach(Point.EVICT)
             self.tree.unpin_expired(self._clock())
             self.tree.evict(missing)
+        reach(Point.ALLOCATE)
         return self.pool.allocate(num_blocks)
 
     def _give_back(self, block_ids: Iterable[int]) -> None:

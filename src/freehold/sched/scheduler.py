@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from freehold.backends.base import FedBy, StepId
+from freehold.faults import Switch, is_forced
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits
@@ -115,6 +116,7 @@ class Scheduler:
         holds after keeping one for every later request that is decoding: a long prompt never holds up others' answers.
         What is left goes to waiting requests.
         """
+        self._force()
         step = _StepDraft(StepId(self._next_step_id), self.limits.max_num_batched_tokens)
         self._plan_running(step)
         self._plan_waiting(step)
@@ -122,6 +124,14 @@ class Scheduler:
             self._next_step_id += 1
             self.in_flight[step.step_id] = step.requests
         return StepPlan(step.step_id, step.rows, step.copies)
+
+    def _force(self) -> None:
+        """Do what tests have switched on."""
+        if is_forced(Switch.PREEMPT):
+            for request in self.running[1:]:
+                self._preempt(request)
+        if is_forced(Switch.EVICT):
+            self.memory.evict_all()
 
     def _plan_running(self, step: "_StepDraft") -> None:
         ready = [(request, self._num_ready(request)) for request in self.running]
