@@ -28,7 +28,8 @@ from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
 from freehold.protocol import EngineInfo, Event, Finish, FinishReason, Generate, RequestId
 from freehold.settings import DEFAULT_MODEL
-from freehold.text.params import SamplingParams, context_room
+from freehold.text.jobs import Handling, Job, JobPlanner
+from freehold.text.params import SamplingParams
 from freehold.text.prompts import Chat, Prompt, as_chats, as_prompts, is_chat, one_each, token_ids
 from freehold.text.stream import TextStream
 
@@ -80,12 +81,19 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Answer:
     """One answer that is to be made: what the engine is asked, and the text it grows into."""
 
     prompt_index: int
-    generate: Generate
-    text: TextStream
+    job: Job
+
+    @property
+    def generate(self) -> Generate:
+        return self.job.generate
+
+    @property
+    def text(self) -> TextStream:
+        return self.job.text
 
     def take(self, event: Event) -> Piece:
         """The text that an event adds. Ids that come after a stop string was found add nothing."""
@@ -228,7 +236,7 @@ class LLM:
             raise ModelFileError("the model has no chat template; use generate with a prompt instead")
         return tuple(self._text.template.render(chat, **template).encode(self._text.tokenizer))
 
-    def _one_job(self, prompt: Prompt | Chat, params: SamplingParams | None) -> _Job:
+    def _one_job(self, prompt: Prompt | Chat, params: SamplingParams | None) -> _Answer:
         self._check_open()
         prompt_ids = self._encode_chat(prompt, {}) if is_chat(prompt) else self._encode(prompt, "prompt")
         (params,) = one_each(params, 1)
@@ -239,19 +247,19 @@ class LLM:
 
     def _jobs(
         self, prompt_index: int, prompt_ids: tuple[int, ...], params: SamplingParams, *, digests: bool
-    ) -> Iterator[_Job]:
+    ) -> Iterator[_Answer]:
         """One for each of the `n` answers."""
-        tokenizer = self._text.tokenizer
         params.validate(vocab_size=self.info.vocab_size)
-        room = context_room(len(prompt_ids), self.info.max_model_len, param="prompt")
-        fresh_seed = secrets.randbits(64)
-        for choice in range(params.n):
-            sampling = params.to_engine(eos_ids=tokenizer.eos_ids, choice=choice, fresh_seed=fresh_seed, room=room)
-            request_id = RequestId(f"llm-{next(self._numbers)}")
-            generate = Generate(request_id=request_id, prompt_ids=prompt_ids, sampling=sampling, digests=digests)
-            self._engine.check(generate)
-            text = TextStream(tokenizer, prompt_ids, params.stop_strings, sampling.stop_ids)
-            yield _Job(prompt_index, generate, text)
+        jobs = JobPlanner(self._text.tokenizer, self.info).plan(
+            prompt_ids,
+            params,
+            request_id=f"llm-{next(self._numbers)}",
+            fresh_seed=secrets.randbits(64),
+            handling=Handling(digests=digests),
+        )
+        for job in jobs:
+            self._engine.check(job.generate)
+            yield _Answer(prompt_index, job)
 
     # ------------------------------------------------------------------ jobs become completions
 
@@ -274,10 +282,10 @@ class LLM:
                 on_progress(len(completions), len(jobs))
         return [completions[job.generate.request_id] for job in jobs]
 
-    def _run(self, jobs: Iterable[_Job]) -> Iterator[tuple[_Job, Completion]]:
+    def _run(self, jobs: Iterable[_Answer]) -> Iterator[tuple[_Answer, Completion]]:
         """Run jobs side by side, a few more than fit in a step; yield them as they end."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        running: dict[RequestId, _Job] = {}
+        running: dict[RequestId, _Answer] = {}
         waiting = iter(jobs)
         try:
             while True:
@@ -307,7 +315,7 @@ def _close(engine: EngineHandle, text: TextAssets) -> None:
         text.template.close()
 
 
-def _stream(engine: EngineHandle, job: _Job) -> Iterator[Piece]:
+def _stream(engine: EngineHandle, job: _Answer) -> Iterator[Piece]:
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     engine.submit(job.generate, events.put)
     completion: Completion | None = None
@@ -324,7 +332,7 @@ def _stream(engine: EngineHandle, job: _Job) -> Iterator[Piece]:
             engine.abort(job.generate.request_id)
 
 
-async def _stream_async(engine: AsyncEngine, job: _Job) -> AsyncGenerator[Piece, None]:
+async def _stream_async(engine: AsyncEngine, job: _Answer) -> AsyncGenerator[Piece, None]:
     events = engine.generate(job.generate)
     try:
         async for event in events:

@@ -23,7 +23,20 @@ BOUNDS: dict[str, tuple[str, list[Any]]] = {
     "top_k": ("integer", [-2, HUGE, 10**30]),
     "n": ("integer", [0, -1, 17, HUGE, 10**30]),
     "seed": ("integer", [-1, 2**64, 10**30]),
-    "max_tokens": ("integer", [0, -1, HUGE, 10**30]),
+    "max_tokens": ("integer", [-1, HUGE, 10**30]),
+    "min_tokens": ("integer", [-1, HUGE, 10**30]),
+    "presence_penalty": ("number", [-2.1, 2.1, 1e30]),
+    "frequency_penalty": ("number", [-2.1, 2.1, -1e30]),
+    "repetition_penalty": ("number", [0, -1, 0.001, 100.1, 1e30]),
+    "prompt_logprobs": ("integer", [-1, 21, HUGE, 10**30]),
+    "logit_bias": (
+        "text",
+        [
+            *({"x": 1}, {"": 1}, {"-1": 1}, {"1.0": 1}, {"1" * 30: 1}, {str(49152 + 65536): 1}, {"1": 101}),
+            *({"1": -101}, {"1": "5"}, {"1": None}, {"1": True}, {"1": 1, "01": 2}, {str(i): 1 for i in range(1025)}),
+        ],
+    ),
+    "allowed_token_ids": ("text", [5, [-1], [49152 + 65536], [1.5], ["1"], [True], [None], [0] * 65537]),
     "ignore_eos": ("boolean", []),
     "stream": ("boolean", []),
     "return_token_ids": ("boolean", []),
@@ -38,31 +51,23 @@ BOTH = [
     for field, (kind, values) in BOUNDS.items()
     for value in [*(v for v in WRONG_KIND[kind] if not (field == "stop" and v in ("1", []))), *values]
     if not (field in {"stop_token_ids"} and value == [])
-    if not (field == "stream_options" and value == {})
+    if not (field in {"stream_options", "logit_bias"} and value == {})
 ]
 UNSUPPORTED = {
     "audio": {"voice": "x"},
     "best_of": 2,
-    "frequency_penalty": 0.5,
     "function_call": "auto",
     "functions": [{}],
-    "logit_bias": {"1": 5},
-    "min_tokens": 1,
     "modalities": ["audio"],
     "prediction": {},
-    "presence_penalty": True,
     "priority": 1,
-    "prompt_logprobs": 0,
     "reasoning_effort": "high",
-    "repetition_penalty": 1.1,
     "response_format": {"type": "json_object"},
     "service_tier": "flex",
     "store": True,
     "suffix": "x",
     "tool_choice": "required",
     "tools": [{"type": "function"}],
-    "top_logprobs": 5,
-    "logprobs": True,
     "web_search_options": {},
     "verbosity": "high",
     "thinking_token_budget": 5,
@@ -72,8 +77,17 @@ CHAT_ONLY: list[tuple[str, Any]] = [
     *(("add_generation_prompt", value) for value in WRONG_KIND["boolean"]),
     *(("continue_final_message", value) for value in WRONG_KIND["boolean"]),
     *(("chat_template_kwargs", value) for value in [1, "x", [], True]),
+    *(("max_tokens", value) for value in [0]),
+    *(("logprobs", value) for value in WRONG_KIND["boolean"]),
+    *(("top_logprobs", value) for value in [*WRONG_KIND["integer"], -1, 21, HUGE, 1]),
     *(("echo", value) for value in [True, "x"]),
     *(("prompt", value) for value in ["x", [1]]),
+]
+TEXT_ONLY: list[tuple[str, Any]] = [
+    *(("logprobs", value) for value in [*WRONG_KIND["integer"], -1, 6, HUGE]),
+    *(("top_logprobs", value) for value in [1, 5, True]),
+    *(("echo", value) for value in WRONG_KIND["boolean"]),
+    *(("messages", value) for value in [[], [{"role": "user", "content": "Hi"}]]),
 ]
 MESSAGES: list[Any] = [
     None, [], {}, "Hi", 1, True, [None], ["Hi"], [1], [[]], [{}],
@@ -139,7 +153,8 @@ def test_unsupported_fields_are_refused_unless_neutral(server: Server, surface: 
         ("presence_penalty", 0), ("presence_penalty", 0.0), ("repetition_penalty", 1.0), ("logit_bias", {}),
         ("tools", []), ("tool_choice", "auto"), ("tool_choice", "none"), ("parallel_tool_calls", True),
         ("response_format", {"type": "text"}), ("store", False), ("logprobs", False), ("top_logprobs", 0),
-        ("n", 1), ("service_tier", "auto"), ("never_heard_of", None), ("stream_options", None),
+        ("n", 1), ("min_tokens", 0), ("frequency_penalty", 0), ("repetition_penalty", 1),
+        ("service_tier", "auto"), ("never_heard_of", None), ("stream_options", None),
     ],
 )  # fmt: skip
 def test_neutral_and_ignored_fields_are_accepted(server: Server, field: str, value: Any) -> None:
@@ -158,6 +173,11 @@ def test_unknown_fields_are_refused(server: Server, surface: str, name: str) -> 
 @pytest.mark.parametrize(("field", "value"), CHAT_ONLY, ids=lambda value: ascii(value)[:30])
 def test_chat_fields(server: Server, field: str, value: Any) -> None:
     check_refused(server, server.chat(**{field: value}), field)
+
+
+@pytest.mark.parametrize(("field", "value"), TEXT_ONLY, ids=lambda value: ascii(value)[:30])
+def test_completions_fields(server: Server, field: str, value: Any) -> None:
+    check_refused(server, server.complete(**{field: value}), field)
 
 
 @pytest.mark.parametrize("messages", MESSAGES, ids=lambda value: ascii(value)[:40])
@@ -342,6 +362,6 @@ def test_errors_name_the_way_out(server: Server) -> None:
 
 
 def test_table_is_large() -> None:
-    num_cases = 2 * len(BOTH) + 2 * len(UNSUPPORTED) + len(CHAT_ONLY) + 2 * len(MESSAGES)
+    num_cases = 2 * len(BOTH) + 2 * len(UNSUPPORTED) + len(CHAT_ONLY) + len(TEXT_ONLY) + 2 * len(MESSAGES)
     assert num_cases > 300
     assert len(set(itertools.chain(BOUNDS, UNSUPPORTED))) > 35

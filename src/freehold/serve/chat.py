@@ -1,9 +1,7 @@
 """``POST /v1/chat/completions``."""
 
-import time
-import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, aclosing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
@@ -14,9 +12,11 @@ from starlette.types import ASGIApp
 
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
-from freehold.serve.generation import Job, count, fold, plan_jobs, run
-from freehold.serve.parameters import sampling_params, wants_usage
-from freehold.serve.reply import EventStream, Record, record_of, while_connected
+from freehold.serve.answer import Head, respond
+from freehold.serve.generation import Piece, plan_jobs
+from freehold.serve.logprobs import chat_logprobs, prompt_logprobs
+from freehold.serve.parameters import sampling_params
+from freehold.serve.reply import while_connected
 from freehold.serve.schema import (
     ChatChoice,
     ChatChunk,
@@ -26,25 +26,15 @@ from freehold.serve.schema import (
     ChunkChoice,
     Delta,
     Message,
+    Usage,
 )
-from freehold.serve.service import Service, fresh_seed
-from freehold.text.params import SamplingParams
+from freehold.serve.service import Service
+from freehold.text.jobs import Handling
+from freehold.text.param_checks import check_int
+from freehold.text.params import MAX_LOGPROBS, SamplingParams
 from freehold.text.stream import TextResult
 
 _decoder = msgspec.json.Decoder(ChatRequest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What all parts of one answer share."""
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str
-    with_ids: bool
-    with_usage: bool
-    prompt_ids: Sequence[int]
 
 
 async def create_chat(request: Request) -> Response | ASGIApp:
@@ -52,51 +42,45 @@ async def create_chat(request: Request) -> Response | ASGIApp:
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
     service.check_model(body.model)
-    params = _params(body, service.text.tokenizer.vocab_size)
-    with_usage = wants_usage(body)
+    params = _params(body, service.info.vocab_size)
+    head = Head.of(service, body, params, "chatcmpl")
     _check_lengths(service, body.messages)
-    record = record_of(request.scope)
     held: ExitStack[None] = ExitStack()
     with held:
         service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
-        head = _Head(
-            id=f"chatcmpl-{uuid.uuid4().hex}",
-            created=int(time.time()),
-            model=service.config.served_model_name,
-            fingerprint=service.info.fingerprint,
-            with_ids=bool(body.return_token_ids),
-            with_usage=with_usage,
-            prompt_ids=prompt_ids,
-        )
-        seed = fresh_seed() if params.seed is None else params.seed
-        jobs = plan_jobs(
-            service, head.id, [prompt_ids], params, seed=seed, param="messages", cache_salt=body.cache_salt
-        )
-        headers = {"x-seed": str(seed)}
-        record.num_prompt_tokens = len(prompt_ids)
-        if body.stream:
-            return EventStream(_events(service, head, jobs, record), headers, held.pop_all())
-        results = await while_connected(request.receive, fold(run(service.engine, jobs, record), len(jobs)))
-        return Response(msgspec.json.encode(_whole(head, results)), media_type="application/json", headers=headers)
+        handling = Handling(cache_namespace=body.cache_salt or "")
+        jobs = plan_jobs(service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling)
+        form = _ChatForm(head, prompt_ids, params)
+        return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
 
 
 def _params(body: ChatRequest, vocab_size: int) -> SamplingParams:
     """Sampling parameters, with ``max_completion_tokens`` and its older name as one.
 
     Raises:
-        RequestError: see `sampling_params`; or the two names disagree.
+        RequestError: see `sampling_params`; the two names disagree or forbid an answer; or top_logprobs without
+            logprobs.
     """
     old, new = body.max_tokens, body.max_completion_tokens
     if old is not None and new is not None and old != new:
         raise RequestError(
             f"max_tokens is {old} and max_completion_tokens is {new}; send one of them", param="max_completion_tokens"
         )
+    max_tokens, field = (old, "max_tokens") if new is None else (new, "max_completion_tokens")
+    if max_tokens == 0:
+        raise RequestError(f"{field} is 0; it must be at least 1", param=field)
+    num_top = body.top_logprobs or 0
+    check_int("top_logprobs", num_top, 0, MAX_LOGPROBS, "0 lists none")
+    if num_top and not body.logprobs:
+        raise RequestError(f"top_logprobs is {num_top}; it needs logprobs: true", param="top_logprobs")
     return sampling_params(
         body,
         vocab_size=vocab_size,
-        max_tokens=old if new is None else new,
-        max_tokens_field="max_tokens" if new is None else "max_completion_tokens",
+        max_tokens=max_tokens,
+        logprobs=num_top if body.logprobs else None,
+        prompt_logprobs=body.prompt_logprobs,
+        max_tokens_field=field,
     )
 
 
@@ -161,49 +145,69 @@ def _arguments(text: str, position: int) -> object:
         raise RequestError(f"{field} has arguments that are no JSON object: {text[:100]!r}", param=field) from None
 
 
-def _whole(head: _Head, results: Sequence[TextResult]) -> ChatCompletion:
-    return ChatCompletion(
-        id=head.id,
-        created=head.created,
-        model=head.model,
-        system_fingerprint=head.fingerprint,
-        choices=[
-            ChatChoice(
-                index=index,
-                message=ChatMessage(content=result.text),
-                finish_reason=result.finish_reason,
-                token_ids=list(result.token_ids) if head.with_ids else UNSET,
-            )
-            for index, result in enumerate(results)
-        ],
-        usage=count(results, len(results)),
-        prompt_token_ids=list(head.prompt_ids) if head.with_ids else UNSET,
-    )
+@dataclass(frozen=True, slots=True)
+class _ChatForm:
+    """The chat surface's form of an answer."""
 
+    head: Head
+    prompt_ids: Sequence[int]
+    params: SamplingParams
 
-async def _events(
-    service: Service, head: _Head, jobs: Sequence[Job], record: Record
-) -> AsyncGenerator[msgspec.Struct, None]:
-    """Chunks: each answer's role, its text as it comes, why it ended; then, if asked for, the usage."""
-    usage = None if head.with_usage else UNSET
+    def begin(self, index: int) -> Iterator[ChatChunk]:
+        """The role."""
+        chunk = self._chunk(ChunkChoice(index, Delta(role="assistant", content="")))
+        if self.head.with_ids and index == 0:
+            chunk.prompt_token_ids = list(self.prompt_ids)
+        yield chunk
 
-    def chunk(*choices: ChunkChoice) -> ChatChunk:
+    def go_on(self, piece: Piece) -> ChatChunk | None:
+        """New text, or ids that add none yet."""
+        delta = piece.delta
+        token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
+        if not delta.text and not token_ids and not delta.logprobs:
+            return None
+        logprobs = chat_logprobs(delta.logprobs) if delta.logprobs else None
+        return self._chunk(ChunkChoice(piece.index, Delta(content=delta.text), logprobs=logprobs, token_ids=token_ids))
+
+    def end(self, index: int, result: TextResult) -> ChatChunk:
+        """Why it ended, and what vLLM's field tells of the prompt."""
+        chunk = self._chunk(ChunkChoice(index, Delta(), finish_reason=result.finish_reason))
+        if self.params.prompt_logprobs is not None and index == 0:
+            chunk.prompt_logprobs = prompt_logprobs(result.prompt_logprobs, self.params.prompt_logprobs)
+        return chunk
+
+    def sum_up(self, usage: Usage) -> ChatChunk:
+        """Usage, and no choices."""
+        chunk = self._chunk()
+        chunk.usage = usage
+        return chunk
+
+    def whole(self, results: Sequence[TextResult], usage: Usage) -> ChatCompletion:
+        """All at once."""
+        head = self.head
+        chat = ChatCompletion(
+            id=head.id,
+            created=head.created,
+            model=head.model,
+            system_fingerprint=head.fingerprint,
+            choices=[self._choice(index, result) for index, result in enumerate(results)],
+            usage=usage,
+            prompt_token_ids=list(self.prompt_ids) if head.with_ids else UNSET,
+        )
+        if self.params.prompt_logprobs is not None:
+            chat.prompt_logprobs = prompt_logprobs(results[0].prompt_logprobs, self.params.prompt_logprobs)
+        return chat
+
+    def _choice(self, index: int, result: TextResult) -> ChatChoice:
+        return ChatChoice(
+            index=index,
+            message=ChatMessage(content=result.text),
+            finish_reason=result.finish_reason,
+            logprobs=None if self.params.logprobs is None else chat_logprobs(result.logprobs),
+            token_ids=list(result.token_ids) if self.head.with_ids else UNSET,
+        )
+
+    def _chunk(self, *choices: ChunkChoice) -> ChatChunk:
+        head = self.head
+        usage = None if head.with_usage else UNSET
         return ChatChunk(head.id, head.created, head.model, list(choices), head.fingerprint, usage=usage)
-
-    for job in jobs:
-        first = chunk(ChunkChoice(job.index, Delta(role="assistant", content="")))
-        first.prompt_token_ids = list(head.prompt_ids) if head.with_ids and job.index == 0 else UNSET
-        yield first
-    results: dict[int, TextResult] = {}
-    async with aclosing(run(service.engine, jobs, record)) as pieces:
-        async for piece in pieces:
-            token_ids = list(piece.token_ids) if head.with_ids and piece.token_ids else UNSET
-            if piece.text or token_ids:
-                yield chunk(ChunkChoice(piece.index, Delta(content=piece.text), token_ids=token_ids))
-            if piece.result is not None:
-                results[piece.index] = piece.result
-                yield chunk(ChunkChoice(piece.index, Delta(), finish_reason=piece.result.finish_reason))
-    if head.with_usage:
-        last = chunk()
-        last.usage = count([results[job.index] for job in jobs], len(jobs))
-        yield last

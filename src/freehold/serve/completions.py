@@ -1,9 +1,7 @@
 """``POST /v1/completions``."""
 
-import time
-import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, aclosing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
@@ -14,40 +12,33 @@ from starlette.types import ASGIApp
 
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
-from freehold.serve.generation import Job, count, fold, plan_jobs, run
-from freehold.serve.parameters import sampling_params, wants_usage
-from freehold.serve.reply import EventStream, Record, record_of, while_connected
-from freehold.serve.schema import Completion, CompletionRequest, TextChoice
-from freehold.serve.service import MAX_ANSWERS, Service, fresh_seed
-from freehold.text.params import context_room
+from freehold.serve.answer import Head, respond
+from freehold.serve.generation import Piece, plan_jobs
+from freehold.serve.logprobs import prompt_logprobs, text_logprobs
+from freehold.serve.parameters import sampling_params
+from freehold.serve.reply import while_connected
+from freehold.serve.schema import Completion, CompletionRequest, TextChoice, TextLogprobs, Usage
+from freehold.serve.service import MAX_ANSWERS, Service
+from freehold.text.jobs import Handling
+from freehold.text.logprobs import TokenLogprob, pieces
+from freehold.text.param_checks import check_int
+from freehold.text.params import MAX_LOGPROBS, SamplingParams, context_room
 from freehold.text.stream import TextResult
 
 DEFAULT_MAX_TOKENS = 16
 """As in OpenAI's API. Chats default to what the context holds."""
+
+MAX_TEXT_LOGPROBS = 5
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A prompt as ids, and as text if the answer shall begin with it."""
+    """A prompt as ids; and as text, in one piece or a piece an id, if the answer shall begin with it."""
 
     ids: Sequence[int]
-    echo: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What all parts of one answer share. Answer i continues prompt ``i // n``."""
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str
-    with_ids: bool
-    with_usage: bool
-    prompts: Sequence[_Prompt]
-    n: int
+    echo: Sequence[str]
 
 
 async def create_completion(request: Request) -> Response | ASGIApp:
@@ -55,9 +46,8 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
     service.check_model(body.model)
-    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    params = sampling_params(body, vocab_size=service.text.tokenizer.vocab_size, max_tokens=max_tokens)
-    with_usage = wants_usage(body)
+    params = _params(body, service.info.vocab_size)
+    head = Head.of(service, body, params, "cmpl")
     _check_lengths(service, body.prompt)
     raw_prompts = separate(body.prompt)
     num_answers = len(raw_prompts) * params.n
@@ -66,38 +56,44 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             f"{len(raw_prompts)} prompts times n {params.n} are {num_answers} answers; up to {MAX_ANSWERS} are allowed",
             param="prompt",
         )
-    record = record_of(request.scope)
     held: ExitStack[None] = ExitStack()
     with held:
         service.enter(num_answers, held)
-        encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, bool(body.echo))
+        encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body)
         prompts = await while_connected(request.receive, encoding)
-        head = _Head(
-            id=f"cmpl-{uuid.uuid4().hex}",
-            created=int(time.time()),
-            model=service.config.served_model_name,
-            fingerprint=service.info.fingerprint,
-            with_ids=bool(body.return_token_ids),
-            with_usage=with_usage,
-            prompts=prompts,
-            n=params.n,
-        )
-        seed = fresh_seed() if params.seed is None else params.seed
-        jobs = plan_jobs(
-            service,
-            head.id,
-            [prompt.ids for prompt in prompts],
-            params,
-            seed=seed,
-            param="prompt",
-            cache_salt=body.cache_salt,
-        )
-        headers = {"x-seed": str(seed)}
-        record.num_prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
-        if body.stream:
-            return EventStream(_events(service, head, jobs, record), headers, held.pop_all())
-        results = await while_connected(request.receive, fold(run(service.engine, jobs, record), len(jobs)))
-        return Response(msgspec.json.encode(_whole(head, results)), media_type="application/json", headers=headers)
+        ids = [prompt.ids for prompt in prompts]
+        handling = Handling(cache_namespace=body.cache_salt or "")
+        jobs = plan_jobs(service, head.id, ids, params, seed=head.seed, param="prompt", handling=handling)
+        form = _TextForm(head, prompts, params, body)
+        return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
+
+
+def _params(body: CompletionRequest, vocab_size: int) -> SamplingParams:
+    """Sampling parameters. Echoed prompts are scored if log probabilities are asked for.
+
+    Raises:
+        RequestError: see `sampling_params`.
+    """
+    logprobs = _num_top(body)
+    if logprobs is not None:
+        check_int("logprobs", logprobs, 0, MAX_TEXT_LOGPROBS, "leave it out for none")
+    prompt_logprobs = body.prompt_logprobs
+    if prompt_logprobs is not None:
+        check_int("prompt_logprobs", prompt_logprobs, 0, MAX_LOGPROBS, "leave it out for none")
+    if body.echo and logprobs is not None:
+        prompt_logprobs = max(logprobs, prompt_logprobs or 0)
+    return sampling_params(
+        body,
+        vocab_size=vocab_size,
+        max_tokens=DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+    )
+
+
+def _num_top(body: CompletionRequest) -> int | None:
+    """How many of the likeliest tokens are asked for; None asks for no log probabilities."""
+    return None if body.logprobs is False else body.logprobs
 
 
 def separate(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
@@ -140,7 +136,7 @@ def _check_lengths(service: Service, prompt: str | list[str | int | list[int]]) 
             context_room(len(item), max_model_len, param="prompt")
 
 
-def _encode(service: Service, prompts: Sequence[str | list[int]], with_echo: bool) -> list[_Prompt]:
+def _encode(service: Service, prompts: Sequence[str | list[int]], body: CompletionRequest) -> list[_Prompt]:
     """Blocks for as long as tokenizing takes.
 
     Raises:
@@ -149,56 +145,111 @@ def _encode(service: Service, prompts: Sequence[str | list[int]], with_echo: boo
     tokenizer = service.text.tokenizer
     encoded: list[_Prompt] = []
     for prompt in prompts:
+        is_text = isinstance(prompt, str)
         ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not ids:
             raise RequestError("prompt is empty; at least one token is needed", param="prompt", code="empty_prompt")
         context_room(len(ids), service.info.max_model_len, param="prompt")  # before the next is tokenized
-        echo = ""
-        if with_echo and isinstance(prompt, str):
-            echo = prompt
-        elif with_echo:
-            tokenizer.check_ids(ids, param="prompt")
-            echo = tokenizer.decode(ids, skip_control=False)
+        echo: list[str] = []
+        if body.echo and _num_top(body) is None and isinstance(prompt, str):
+            echo = [prompt]
+        elif body.echo:
+            tokenizer.check_ids(ids, param="prompt", vocab_size=service.info.vocab_size)
+            echo = pieces(tokenizer, ids, skip_control=is_text)
         encoded.append(_Prompt(ids, echo))
     return encoded
 
 
-def _whole(head: _Head, results: Sequence[TextResult]) -> Completion:
-    choices = []
-    for index, result in enumerate(results):
-        prompt = head.prompts[index // head.n]
-        choice = TextChoice(index, prompt.echo + result.text, finish_reason=result.finish_reason)
-        if head.with_ids:
+class _TextForm:
+    """The completions surface's form of an answer.
+
+    Attributes:
+        head: what all its parts share.
+    """
+
+    def __init__(self, head: Head, prompts: Sequence[_Prompt], params: SamplingParams, body: CompletionRequest) -> None:
+        self.head = head
+        self._prompts = prompts
+        self._params = params
+        self._num_prompt_top = body.prompt_logprobs
+        self._echoes_scores = bool(body.echo) and params.logprobs is not None
+        # Of each streamed answer: tokens of the echoed prompt that were sent, and characters of all that was.
+        self._num_echoed = [0] * (len(prompts) * head.n)
+        self._num_sent = [0] * (len(prompts) * head.n)
+
+    def begin(self, index: int) -> Iterator[Completion]:
+        """The prompt's echo, or of one that is scored its first token, which has no probability."""
+        prompt = self._prompts[index // self.head.n]
+        if not prompt.echo and not self.head.with_ids:
+            return
+        if self._echoes_scores:
+            choice = self._echo(index, [None])
+        else:
+            choice = TextChoice(index, "".join(prompt.echo))
+            self._num_sent[index] = len(choice.text)
+        choice.prompt_token_ids = list(prompt.ids) if self.head.with_ids else UNSET
+        yield self._chunk(choice)
+
+    def go_on(self, piece: Piece) -> Completion | None:
+        """New text, ids that add none yet, or more of the echo."""
+        delta, index = piece.delta, piece.index
+        if delta.prompt_logprobs:
+            return self._chunk(self._echo(index, delta.prompt_logprobs)) if self._echoes_scores else None
+        token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
+        if not delta.text and not token_ids and not delta.logprobs:
+            return None
+        choice = TextChoice(index, delta.text, token_ids=token_ids)
+        if delta.logprobs:
+            choice.logprobs = self._scored(index, delta.logprobs, delta.pieces)
+        return self._chunk(choice)
+
+    def end(self, index: int, result: TextResult) -> Completion:
+        """Why it ended, and what vLLM's field tells of the prompt."""
+        choice = TextChoice(index, "", finish_reason=result.finish_reason)
+        self._add_prompt_logprobs(choice, result)
+        return self._chunk(choice)
+
+    def sum_up(self, usage: Usage) -> Completion:
+        """Usage, and no choices."""
+        chunk = self._chunk()
+        chunk.usage = usage
+        return chunk
+
+    def whole(self, results: Sequence[TextResult], usage: Usage) -> Completion:
+        """All at once."""
+        whole = self._chunk(*(self._choice(index, result) for index, result in enumerate(results)))
+        whole.usage = usage
+        return whole
+
+    def _choice(self, index: int, result: TextResult) -> TextChoice:
+        prompt = self._prompts[index // self.head.n]
+        choice = TextChoice(index, "".join(prompt.echo) + result.text, finish_reason=result.finish_reason)
+        if self._params.logprobs is not None:
+            echoed: Sequence[TokenLogprob | None] = (None, *result.prompt_logprobs) if self._echoes_scores else ()
+            texts = [*prompt.echo, *result.pieces]
+            choice.logprobs = self._scored(index, [*echoed, *result.logprobs], texts)
+        if self.head.with_ids:
             choice.token_ids, choice.prompt_token_ids = list(result.token_ids), list(prompt.ids)
-        choices.append(choice)
-    return Completion(head.id, head.created, head.model, choices, head.fingerprint, usage=count(results, head.n))
+        self._add_prompt_logprobs(choice, result)
+        return choice
 
+    def _echo(self, index: int, scores: Sequence[TokenLogprob | None]) -> TextChoice:
+        """The next tokens of a prompt that is scored."""
+        begin = self._num_echoed[index]
+        self._num_echoed[index] += len(scores)
+        texts = self._prompts[index // self.head.n].echo[begin : begin + len(scores)]
+        return TextChoice(index, "".join(texts), logprobs=self._scored(index, scores, texts))
 
-async def _events(
-    service: Service, head: _Head, jobs: Sequence[Job], record: Record
-) -> AsyncGenerator[msgspec.Struct, None]:
-    """Chunks: echoed prompts, each answer's text as it comes, why it ended; then, if asked for, the usage."""
-    usage = None if head.with_usage else UNSET
+    def _scored(self, index: int, scores: Sequence[TokenLogprob | None], texts: Sequence[str]) -> TextLogprobs:
+        offset = self._num_sent[index]
+        self._num_sent[index] += sum(map(len, texts))
+        return text_logprobs(scores, texts, num_top=self._params.logprobs or 0, offset=offset)
 
-    def chunk(*choices: TextChoice) -> Completion:
+    def _add_prompt_logprobs(self, choice: TextChoice, result: TextResult) -> None:
+        if self._num_prompt_top is not None:
+            choice.prompt_logprobs = prompt_logprobs(result.prompt_logprobs, self._num_prompt_top)
+
+    def _chunk(self, *choices: TextChoice) -> Completion:
+        head = self.head
+        usage = None if head.with_usage else UNSET
         return Completion(head.id, head.created, head.model, list(choices), head.fingerprint, usage=usage)
-
-    for job in jobs:
-        prompt = head.prompts[job.index // head.n]
-        if prompt.echo or head.with_ids:
-            first = TextChoice(job.index, prompt.echo)
-            first.prompt_token_ids = list(prompt.ids) if head.with_ids else UNSET
-            yield chunk(first)
-    results: dict[int, TextResult] = {}
-    async with aclosing(run(service.engine, jobs, record)) as pieces:
-        async for piece in pieces:
-            token_ids = list(piece.token_ids) if head.with_ids and piece.token_ids else UNSET
-            if piece.text or token_ids:
-                yield chunk(TextChoice(piece.index, piece.text, token_ids=token_ids))
-            if piece.result is not None:
-                results[piece.index] = piece.result
-                yield chunk(TextChoice(piece.index, "", finish_reason=piece.result.finish_reason))
-    if head.with_usage:
-        last = chunk()
-        last.usage = count([results[job.index] for job in jobs], head.n)
-        yield last

@@ -7,13 +7,17 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from freehold.engine.aio import AsyncEngine
-from freehold.errors import EngineError
-from freehold.protocol import Finish, Generate, RequestId
+from freehold.errors import EngineError, RequestError
+from freehold.protocol import Finish
 from freehold.serve.reply import Record
 from freehold.serve.schema import PromptTokensDetails, Usage
 from freehold.serve.service import Service
-from freehold.text.params import SamplingParams, context_room
-from freehold.text.stream import TextResult, TextStream
+from freehold.text.jobs import Handling, Job
+from freehold.text.params import SamplingParams
+from freehold.text.stream import TextDelta, TextResult
+
+MAX_PROMPT_LOGPROBS = 1 << 20
+"""Log probabilities of prompts' tokens that one request may ask for, the likeliest ones at each place included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,62 +26,49 @@ class Piece:
 
     Attributes:
         index: which of the request's answers.
-        text: new text, never part of a stop string; may be empty.
-        token_ids: ids that were sampled for it.
-        result: the whole answer, on its last piece alone. `text` then is the result's tail.
+        delta: what is new; on the last piece the result's tail alone.
+        result: the whole answer, on its last piece alone.
     """
 
     index: int
-    text: str
-    token_ids: tuple[int, ...]
+    delta: TextDelta
     result: TextResult | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One answer to one prompt, ready to be generated."""
-
-    index: int
-    generate: Generate
-    text: TextStream
 
 
 def plan_jobs(
     service: Service,
-    request_id: str,
+    head_id: str,
     prompts: Sequence[Sequence[int]],
     params: SamplingParams,
     *,
     seed: int,
     param: str,
-    cache_salt: str | None,
+    handling: Handling,
 ) -> list[Job]:
-    """Jobs of a request: `n` answers to each prompt. A prompt's answers don't depend on the prompts beside it.
+    """Jobs of a request: `n` answers to each prompt.
 
     Args:
+        head_id: the jobs' ids begin with it.
         prompts: token ids.
         seed: taken if the parameters have none.
         param: the field that the prompts came from.
-        cache_salt: cached prompts are shared only with requests that have the same.
 
     Raises:
-        RequestError: a prompt is too long or holds ids that the model doesn't have.
+        RequestError: a prompt is too long or holds ids that the model doesn't have, or too much is to be scored.
     """
-    tokenizer = service.text.tokenizer
-    jobs: list[Job] = []
-    for ids in prompts:
-        room = context_room(len(ids), service.info.max_model_len, param=param)
-        tokenizer.check_ids(ids, param=param, vocab_size=service.info.vocab_size)
-        for choice in range(params.n):
-            sampling = params.to_engine(eos_ids=tokenizer.eos_ids, choice=choice, fresh_seed=seed, room=room)
-            generate = Generate(
-                request_id=RequestId(f"{request_id}-{len(jobs)}"),
-                prompt_ids=tuple(ids),
-                sampling=sampling,
-                cache_namespace=cache_salt or "",
+    if params.prompt_logprobs is not None:
+        num_scores = sum(map(len, prompts)) * params.n * (params.prompt_logprobs + 1)
+        if num_scores > MAX_PROMPT_LOGPROBS:
+            raise RequestError(
+                f"{param} asks for {num_scores} log probabilities of prompts' tokens; up to {MAX_PROMPT_LOGPROBS} are "
+                "allowed in one request: send fewer prompts in one, or ask for fewer of the likeliest tokens",
+                param=param,
             )
-            text = TextStream(tokenizer, ids, params.stop_strings, sampling.stop_ids)
-            jobs.append(Job(len(jobs), generate, text))
+    jobs: list[Job] = []
+    for position, ids in enumerate(prompts):
+        jobs += service.planner.plan(
+            ids, params, request_id=f"{head_id}-{position}", fresh_seed=seed, handling=handling, param=param
+        )
     return jobs
 
 
@@ -90,11 +81,11 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
     Raises:
         EngineError: the engine failed, ended or cancelled a request; the others are aborted.
     """
-    async with aclosing(_answer(engine, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
+    async with aclosing(_answer(engine, 0, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
         async for piece in pieces:
-            if piece.token_ids:
+            if piece.delta.token_ids:
                 record.first_s = record.first_s or time.monotonic()
-                record.num_output_tokens += len(piece.token_ids)
+                record.num_output_tokens += len(piece.delta.token_ids)
             if piece.result is not None and piece.result.finish_reason not in record.outcome.split(","):
                 record.outcome += ("," if record.outcome else "") + piece.result.finish_reason
             yield piece
@@ -103,7 +94,7 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
 async def _merge(engine: AsyncEngine, jobs: Sequence[Job]) -> AsyncGenerator[Piece, None]:
     """Pieces of several jobs that run at the same time."""
     arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
-    tasks = [asyncio.create_task(_forward(engine, job, arrived)) for job in jobs]
+    tasks = [asyncio.create_task(_forward(engine, index, job, arrived)) for index, job in enumerate(jobs)]
     num_running = len(jobs)
     try:
         while num_running:
@@ -141,7 +132,7 @@ def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
     )
 
 
-async def _answer(engine: AsyncEngine, job: Job) -> AsyncGenerator[Piece, None]:
+async def _answer(engine: AsyncEngine, index: int, job: Job) -> AsyncGenerator[Piece, None]:
     """Pieces of one job."""
     async with aclosing(engine.generate(job.generate)) as events:
         async for event in events:
@@ -151,7 +142,7 @@ async def _answer(engine: AsyncEngine, job: Job) -> AsyncGenerator[Piece, None]:
                 if job.text.stopped and not was_stopped:
                     engine.engine.abort(job.generate.request_id)
                 if not was_stopped:
-                    yield Piece(job.index, delta.text, delta.token_ids)
+                    yield Piece(index, delta)
                 continue
             if event.reason == "failed":
                 raise EngineError(
@@ -160,13 +151,13 @@ async def _answer(engine: AsyncEngine, job: Job) -> AsyncGenerator[Piece, None]:
             result = job.text.finish(event)
             if result.finish_reason == "cancelled":
                 raise EngineError("the server is shutting down and cut this answer short", code="engine_stopping")
-            yield Piece(job.index, result.tail, (), result)
+            yield Piece(index, TextDelta(result.tail, (), ()), result)
 
 
-async def _forward(engine: AsyncEngine, job: Job, arrived: "asyncio.Queue[Piece | Exception]") -> None:
+async def _forward(engine: AsyncEngine, index: int, job: Job, arrived: "asyncio.Queue[Piece | Exception]") -> None:
     """Put one job's pieces, or the error that ended it, into the queue of all."""
     try:
-        async with aclosing(_answer(engine, job)) as pieces:
+        async with aclosing(_answer(engine, index, job)) as pieces:
             async for piece in pieces:
                 arrived.put_nowait(piece)
     except Exception as error:

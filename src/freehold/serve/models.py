@@ -4,9 +4,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from freehold.serve.generation import MAX_PROMPT_LOGPROBS
 from freehold.serve.schema import ModelCard, ModelList
 from freehold.serve.service import MAX_ANSWERS, Service
-from freehold.text import params
+from freehold.text import param_checks, params
 
 
 async def list_models(request: Request) -> Response:
@@ -29,9 +30,13 @@ def _card(service: Service) -> ModelCard:
         limits={
             "n": params.MAX_N,
             "answers_per_request": MAX_ANSWERS,
-            "stop": params.MAX_STOPS,
-            "stop_bytes": params.MAX_STOP_BYTES,
+            "stop": param_checks.MAX_STOPS,
+            "stop_bytes": param_checks.MAX_STOP_BYTES,
             "stop_token_ids": params.MAX_STOP_TOKEN_IDS,
+            "allowed_token_ids": params.MAX_ALLOWED_TOKEN_IDS,
+            "logit_bias": params.MAX_BIASES,
+            "top_logprobs": params.MAX_LOGPROBS,
+            "prompt_logprobs_per_request": MAX_PROMPT_LOGPROBS,
             "body_bytes": service.config.max_body_bytes,
             "answers_at_once": service.max_answers,
         },

@@ -1,37 +1,66 @@
 """What both surfaces read alike from a body: sampling parameters and the form of the answer."""
 
+import re
 from typing import Any
 
-from freehold.errors import RequestError
+from freehold.errors import RequestError, shown
 from freehold.serve.schema import SamplingFields
 from freehold.text.params import SamplingParams
 
 _SAME_NAMES = (
-    "temperature", "top_p", "top_k", "min_p", "n", "seed", "stop", "stop_token_ids", "ignore_eos",
+    "temperature", "top_p", "top_k", "min_p", "n", "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens",
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "allowed_token_ids",
 )  # fmt: skip
+_ID = re.compile(r"-?[0-9]{1,20}")
 
 
 def sampling_params(
-    body: SamplingFields, *, vocab_size: int, max_tokens: int | None, max_tokens_field: str = "max_tokens"
+    body: SamplingFields,
+    *,
+    vocab_size: int,
+    max_tokens: int | None,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+    max_tokens_field: str = "max_tokens",
 ) -> SamplingParams:
     """Checked parameters; what the body leaves out or sets to null takes its default.
 
     Args:
+        logprobs, prompt_logprobs: as the surface asks for them.
         max_tokens_field: the field that `max_tokens` came from.
 
     Raises:
         RequestError: a value out of bounds, by name.
     """
     given: dict[str, Any] = {name: value for name in _SAME_NAMES if (value := getattr(body, name)) is not None}
-    params = SamplingParams(max_tokens=max_tokens, **given)
+    if body.logit_bias is not None:
+        given["logit_bias"] = _biases(body.logit_bias)
+    params = SamplingParams(max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs, **given)
     try:
         params.validate(vocab_size=vocab_size)
     except RequestError as error:
-        if error.param != "max_tokens" or max_tokens_field == "max_tokens":
-            raise
         message = str(error).replace("max_tokens", max_tokens_field)
-        raise RequestError(message, param=max_tokens_field, code=error.code) from None
+        param = max_tokens_field if error.param == "max_tokens" else error.param
+        raise RequestError(message, param=param, code=error.code) from None
     return params
+
+
+def _biases(biases: dict[str, float]) -> dict[int, float]:
+    """Biases by id: JSON has keys of text only.
+
+    Raises:
+        RequestError: a key is no integer, or names an id a second time.
+    """
+    by_id: dict[int, float] = {}
+    for key, bias in biases.items():
+        if not _ID.fullmatch(key) or int(key) in by_id:
+            raise RequestError(
+                f'logit_bias has the key {shown(key)}; each key must be another token id, such as "42"',
+                param="logit_bias",
+                code="invalid_type",
+            )
+        by_id[int(key)] = bias
+    return by_id
 
 
 def wants_usage(body: SamplingFields) -> bool:

@@ -1,17 +1,22 @@
 """Sampling parameters as users give them: validated here, once, for the server and for `LLM`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from freehold.errors import RequestError, shown
+from freehold.errors import RequestError
 from freehold.protocol import Sampling
+from freehold.text.param_checks import check_biases, check_float, check_ids, check_int, check_stops, wrong_type
 
 MAX_N = 16
-MAX_STOPS = 4
-MAX_STOP_BYTES = 256
 MAX_STOP_TOKEN_IDS = 256
+MAX_ALLOWED_TOKEN_IDS = 1 << 16
 MAX_TEMPERATURE = 100.0
+MAX_PENALTY = 2.0
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
+MAX_BIASES = 1024
+MAX_BIAS = 100.0
+MAX_LOGPROBS = 20
 MAX_SEED = 2**64 - 1
 MAX_INT = 2**31 - 1
 
@@ -29,10 +34,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         min_p: 0 to 1; drop tokens less likely than this share of the likeliest. 0 keeps all.
         seed: 0 to 2**64 - 1. The same request with the same seed gives the same answer. None: a fresh one each time.
         n: answers to one prompt, 1 to 16.
-        max_tokens: tokens of an answer, at least 1. None: as many as the context holds.
+        max_tokens: tokens of an answer. None: as many as the context holds. 0: none, to score a prompt.
+        min_tokens: up to `max_tokens`. Before so many tokens, no stop id is sampled and no stop string looked for.
         stop: up to 4 strings that end the answer and aren't part of it, each up to 256 bytes.
         stop_token_ids: ids that end the answer, besides the model's own.
         ignore_eos: the model's own ends of an answer don't end it.
+        presence_penalty: -2 to 2; lowers the logits of tokens that the answer holds.
+        frequency_penalty: -2 to 2; lowers them once for each time.
+        repetition_penalty: 0.01 to 100; above 1 it makes tokens that prompt or answer hold less likely.
+        logit_bias: added to the logits of up to 1,024 token ids, each -100 to 100.
+        allowed_token_ids: up to 65,536 ids, the only ones that may be sampled. None allows all.
+        logprobs: 0 to 20; give the log probability of each token and of so many of the likeliest. None gives none.
+        prompt_logprobs: 0 to 20; the same for the tokens of the prompt.
     """
 
     temperature: float = 1.0
@@ -42,9 +55,17 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     n: int = 1
     max_tokens: int | None = None
+    min_tokens: int = 0
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = msgspec.field(default_factory=dict)
+    allowed_token_ids: Sequence[int] | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -57,19 +78,52 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             RequestError: names the field, its value and what is allowed.
         """
-        _check_float("temperature", self.temperature, MAX_TEMPERATURE, "0 takes the likeliest token each time")
-        _check_int("top_k", self.top_k, -1, MAX_INT, "0 and -1 keep all tokens")
-        _check_float("top_p", self.top_p, 1.0, "1 keeps all tokens")
-        _check_float("min_p", self.min_p, 1.0, "0 keeps all tokens")
+        check_float("temperature", self.temperature, 0.0, MAX_TEMPERATURE, "0 takes the likeliest token each time")
+        check_int("top_k", self.top_k, -1, MAX_INT, "0 and -1 keep all tokens")
+        check_float("top_p", self.top_p, 0.0, 1.0, "1 keeps all tokens")
+        check_float("min_p", self.min_p, 0.0, 1.0, "0 keeps all tokens")
         if self.seed is not None:
-            _check_int("seed", self.seed, 0, MAX_SEED, "leave it out for a fresh one")
-        _check_int("n", self.n, 1, MAX_N, "send more requests for more answers")
-        if self.max_tokens is not None:
-            _check_int("max_tokens", self.max_tokens, 1, MAX_INT, "leave it out for as many as the context holds")
-        _check_stops(self.stop)
-        _check_stop_ids(self.stop_token_ids, vocab_size)
+            check_int("seed", self.seed, 0, MAX_SEED, "leave it out for a fresh one")
+        check_int("n", self.n, 1, MAX_N, "send more requests for more answers")
+        self._check_length()
+        check_stops(self.stop)
+        check_ids("stop_token_ids", self.stop_token_ids, vocab_size, MAX_STOP_TOKEN_IDS)
         if not isinstance(self.ignore_eos, bool):
-            raise _type_error("ignore_eos", self.ignore_eos, "true or false")
+            wrong_type("ignore_eos", self.ignore_eos, "true or false")
+        self._check_logits(vocab_size)
+        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None:
+                check_int(name, count, 0, MAX_LOGPROBS, "leave it out for none")
+
+    def _check_length(self) -> None:
+        check_int("min_tokens", self.min_tokens, 0, MAX_INT, "0 lets an answer end at once")
+        if self.max_tokens is None:
+            return
+        check_int("max_tokens", self.max_tokens, 0, MAX_INT, "leave it out for as many as the context holds")
+        if self.min_tokens > self.max_tokens:
+            raise RequestError(
+                f"min_tokens is {self.min_tokens} and max_tokens {self.max_tokens}; lower the one or raise the other.",
+                param="min_tokens",
+            )
+
+    def _check_logits(self, vocab_size: int) -> None:
+        """The parameters that change logits."""
+        for name, penalty in (
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+        ):
+            check_float(name, penalty, -MAX_PENALTY, MAX_PENALTY, "0 is off")
+        check_float(
+            "repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY, "1 is off"
+        )
+        check_biases("logit_bias", self.logit_bias, vocab_size, MAX_BIASES, MAX_BIAS)
+        if self.allowed_token_ids is not None:
+            check_ids("allowed_token_ids", self.allowed_token_ids, vocab_size, MAX_ALLOWED_TOKEN_IDS)
+            if not self.allowed_token_ids:
+                raise RequestError(
+                    "allowed_token_ids is empty, which allows nothing; leave it out to allow all tokens.",
+                    param="allowed_token_ids",
+                )
 
     def stop_ids(self, eos_ids: Iterable[int]) -> frozenset[int]:
         """Ids that end the answer.
@@ -85,8 +139,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         Arguments:
             choice: index of the answer.
             fresh_seed: taken if `seed` is None; one for all answers of a request.
-            room: tokens that the context still holds (`context_room`); `max_tokens` is cut to it.
+            room: tokens that the context still holds (`context_room`); `max_tokens` is cut to it. The engine samples at
+                least one token, also if none are wanted: `freehold.text.stream` drops it.
+
+        Raises:
+            RequestError: no token could be sampled.
         """
+        max_tokens = room if self.max_tokens is None else min(max(self.max_tokens, 1), room)
+        stop_ids, allowed_ids = self.stop_ids(eos_ids), frozenset(self.allowed_token_ids or ())
+        if self.min_tokens and allowed_ids and allowed_ids <= stop_ids:
+            raise RequestError(
+                f"allowed_token_ids holds only ids that end the answer, and min_tokens {self.min_tokens} forbids these "
+                "at first; allow others, or set min_tokens to 0.",
+                param="allowed_token_ids",
+            )
         return Sampling(
             temperature=0.0 if self.temperature < _GREEDY_BELOW else float(self.temperature),
             top_k=max(self.top_k, 0),
@@ -94,8 +160,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             min_p=float(self.min_p),
             seed=fresh_seed if self.seed is None else self.seed,
             choice=choice,
-            max_tokens=room if self.max_tokens is None else min(self.max_tokens, room),
-            stop_ids=self.stop_ids(eos_ids),
+            max_tokens=max_tokens,
+            stop_ids=stop_ids,
+            min_tokens=min(self.min_tokens, max_tokens),
+            presence_penalty=float(self.presence_penalty),
+            frequency_penalty=float(self.frequency_penalty),
+            repetition_penalty=float(self.repetition_penalty),
+            logit_bias=tuple((token_id, float(bias)) for token_id, bias in sorted(self.logit_bias.items())),
+            allowed_ids=tuple(sorted(allowed_ids)),
+            num_logprobs=self.logprobs,
+            num_prompt_logprobs=self.prompt_logprobs,
         )
 
 
@@ -129,57 +203,3 @@ def context_room(num_prompt_tokens: int, max_model_len: int, *, param: str) -> i
             code="context_length_exceeded",
         )
     return room
-
-
-def _check_float(name: str, value: object, largest: float, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _type_error(name, value, "a number")
-    if not 0 <= value <= largest:
-        raise RequestError(f"{name} is {shown(value)}; it must be between 0 and {largest:g} ({remedy}).", param=name)
-
-
-def _check_int(name: str, value: object, smallest: int, largest: int, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _type_error(name, value, "an integer")
-    if not smallest <= value <= largest:
-        raise RequestError(
-            f"{name} is {shown(value)}; it must be between {smallest} and {largest} ({remedy}).", param=name
-        )
-
-
-def _check_stops(stop: object) -> None:
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list | tuple):
-        raise _type_error("stop", stop, "a string or a list of strings")
-    if len(stops) > MAX_STOPS:
-        raise RequestError(f"stop has {len(stops)} strings; up to {MAX_STOPS} are allowed.", param="stop")
-    for position, text in enumerate(stops):
-        if not isinstance(text, str):
-            raise _type_error(f"stop[{position}]", text, "a string", param="stop")
-        if not text:
-            raise RequestError(f"stop[{position}] is empty, which would stop everything; remove it.", param="stop")
-        size = len(text.encode("utf-8", "surrogatepass"))
-        if size > MAX_STOP_BYTES:
-            raise RequestError(f"stop[{position}] has {size} bytes; up to {MAX_STOP_BYTES} are allowed.", param="stop")
-
-
-def _check_stop_ids(ids: object, vocab_size: int) -> None:
-    if not isinstance(ids, list | tuple | set | frozenset):
-        raise _type_error("stop_token_ids", ids, "a list of token ids")
-    if len(ids) > MAX_STOP_TOKEN_IDS:
-        raise RequestError(
-            f"stop_token_ids has {len(ids)} ids; up to {MAX_STOP_TOKEN_IDS} are allowed.", param="stop_token_ids"
-        )
-    for token_id in ids:
-        if isinstance(token_id, bool) or not isinstance(token_id, int):
-            raise _type_error("stop_token_ids", token_id, "a list of token ids")
-        if not 0 <= token_id < vocab_size:
-            raise RequestError(
-                f"stop_token_ids holds {shown(token_id)}; this model has token ids 0 to {vocab_size - 1}.",
-                param="stop_token_ids",
-                code="token_id_out_of_range",
-            )
-
-
-def _type_error(name: str, value: object, wanted: str, *, param: str | None = None) -> RequestError:
-    return RequestError(f"{name} is {shown(value)}; {wanted} is needed.", param=param or name, code="invalid_type")

@@ -42,6 +42,7 @@ class Tokenizer:
         # An alphabet with gaps may honestly yield the unknown token for a character it lacks.
         self._forbidden = frozenset(control_ids - {vocabulary.unknown_id})
         self._bytes: list[bytes | None] = [None] * vocabulary.size
+        self._spelled: dict[int, tuple[str, bytes | None]] = {}
 
     @cached_property
     def controls(self) -> LiteralFinder:
@@ -188,13 +189,28 @@ class Tokenizer:
             known = self._bytes[token_id] = b"" if self.is_control(token_id) else self._spelled_bytes(token_id)
         return known
 
+    def spell(self, token_id: int) -> tuple[str, bytes | None]:
+        """A token by itself, for people, and the bytes that it adds to a text.
+
+        Returns:
+            Its text, in which bytes that are no whole character are escaped, as in ``\\xf0``; and its bytes. A control
+            token is its literal and has none.
+        """
+        known = self._spelled.get(token_id)
+        if known is None:
+            raw = self.token_bytes(token_id)
+            text = self._literal_bytes(token_id).decode("utf-8", "backslashreplace")
+            known = self._spelled[token_id] = (text or f"<{token_id}>", raw or None)
+        return known
+
     def is_control(self, token_id: int) -> bool:
         """Whether an id is a control, unknown or unused token: it has no text of its own."""
         return token_id in self.vocabulary.silent_ids
 
-    def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
-        """An incremental decoder for what follows the prompt."""
-        return Detokenizer(self.token_bytes, prompt_ids, strips_space=self.vocabulary.strips_space)
+    def detokenizer(self, prompt_ids: Sequence[int] = (), *, skip_control: bool = True) -> Detokenizer:
+        """An incremental decoder for what follows the prompt; `skip_control` as in `decode`."""
+        token_bytes = self.token_bytes if skip_control else self._literal_bytes
+        return Detokenizer(token_bytes, prompt_ids, strips_space=self.vocabulary.strips_space)
 
     def check_ids(self, ids: Sequence[int], *, param: str, vocab_size: int | None = None) -> None:
         """Refuse ids that the model doesn't have.

@@ -1,0 +1,127 @@
+"""What all surfaces do alike once a request has become jobs: answer it streamed or whole, in the surface's own form."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from freehold.serve.generation import Piece, count, fold, run
+from freehold.serve.parameters import wants_usage
+from freehold.serve.reply import EventStream, Record, record_of, while_connected
+from freehold.serve.schema import SamplingFields, Usage
+from freehold.serve.service import Service, fresh_seed
+from freehold.text.jobs import Job
+from freehold.text.params import SamplingParams
+from freehold.text.stream import TextResult
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all parts of one answer share. Answer i continues prompt ``i // n``.
+
+    Attributes:
+        seed: the request's, or the one that was drawn for it.
+    """
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    with_ids: bool
+    with_usage: bool
+    n: int
+    seed: int
+
+    @classmethod
+    def of(cls, service: Service, body: SamplingFields, params: SamplingParams, kind: str) -> "Head":
+        """
+        Args:
+            kind: what ids of such answers begin with.
+
+        Raises:
+            RequestError: options of a stream without a stream.
+        """
+        return cls(
+            id=f"{kind}-{uuid.uuid4().hex}",
+            created=int(time.time()),
+            model=service.config.served_model_name,
+            fingerprint=service.info.fingerprint,
+            with_ids=bool(body.return_token_ids),
+            with_usage=wants_usage(body),
+            n=params.n,
+            seed=fresh_seed() if params.seed is None else params.seed,
+        )
+
+
+class Form(Protocol):
+    """How a surface writes an answer: in chunks, or whole."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def begin(self, index: int) -> Iterable[msgspec.Struct]:
+        """Chunks of one answer before anything is generated."""
+        ...
+
+    def go_on(self, piece: Piece) -> msgspec.Struct | None:
+        """What a piece adds; None if that is nothing."""
+        ...
+
+    def end(self, index: int, result: TextResult) -> msgspec.Struct:
+        """The chunk that tells why an answer ended."""
+        ...
+
+    def sum_up(self, usage: Usage) -> msgspec.Struct:
+        """The last chunk of a stream that shall tell its usage."""
+        ...
+
+    def whole(self, results: Sequence[TextResult], usage: Usage) -> msgspec.Struct:
+        """The answers of a request that isn't streamed."""
+        ...
+
+
+async def respond(
+    request: Request, service: Service, form: Form, jobs: Sequence[Job], *, stream: bool, held: ExitStack[None]
+) -> Response | ASGIApp:
+    """Run the jobs and answer.
+
+    Args:
+        held: left when the answer has ended; a streamed one takes it over.
+
+    Raises:
+        ClientLeftError, EngineError: of an answer that isn't streamed.
+    """
+    record = record_of(request.scope)
+    record.num_prompt_tokens = sum(len(job.generate.prompt_ids) for job in jobs[:: form.head.n])
+    headers = {"x-seed": str(form.head.seed)}
+    if stream:
+        return EventStream(_events(service, form, jobs, record), headers, held.pop_all())
+    results = await while_connected(request.receive, fold(run(service.engine, jobs, record), len(jobs)))
+    whole = form.whole(results, count(results, form.head.n))
+    return Response(msgspec.json.encode(whole), media_type="application/json", headers=headers)
+
+
+async def _events(
+    service: Service, form: Form, jobs: Sequence[Job], record: Record
+) -> AsyncGenerator[msgspec.Struct, None]:
+    """Chunks of a stream: how each answer begins, what comes, why it ended; then, if asked for, the usage."""
+    for index in range(len(jobs)):
+        for chunk in form.begin(index):
+            yield chunk
+    results: dict[int, TextResult] = {}
+    async with aclosing(run(service.engine, jobs, record)) as pieces:
+        async for piece in pieces:
+            if (chunk_or_none := form.go_on(piece)) is not None:
+                yield chunk_or_none
+            if piece.result is not None:
+                results[piece.index] = piece.result
+                yield form.end(piece.index, piece.result)
+    if form.head.with_usage:
+        yield form.sum_up(count([results[index] for index in range(len(jobs))], form.head.n))
