@@ -175,8 +175,27 @@ def expected(trace: Trace, index: int) -> tuple[list[int], str]:
     return ids, "length"
 
 
+def check_counts(run: Run) -> None:
+    """The scheduler's ledger of tokens says what was seen from outside."""
+    counts, cases = run.scheduler.counts, run.trace.cases
+    finishes = [result.finishes[0] for result in run.results]
+    assert counts.prompt == sum(case.num_prompt for case in cases)
+    assert counts.submitted == run.loop.num_computed
+    assert counts.sampled == counts.ended_sampled == sum(len(result.token_ids) for result in run.results)
+    assert counts.prompt_reused >= sum(finish.num_cached_tokens for finish in finishes)
+    if run.scheduler.num_preemptions == 0:
+        assert counts.recomputed == 0
+        assert counts.prompt_reused == counts.reused == sum(finish.num_cached_tokens for finish in finishes)
+    if all(finish.reason in {"stop", "length"} for finish in finishes):
+        assert counts.prompt_unreached == 0
+        num_known = sum(case.num_prompt + len(r.token_ids) for case, r in zip(cases, run.results, strict=True))
+        num_past = counts.ended_reached - (num_known - len(cases))  # the last id of each needs no keys and values
+        assert num_past == 0 if run.trace.guess_rate is None else 0 <= num_past <= MAX_GUESSES * len(cases)
+
+
 def check_results(run: Run) -> None:
     """Every request ended once, and got exactly what its script says."""
+    check_counts(run)
     any_failing_step = any(isinstance(case.fault, FailStep) for case in run.trace.cases)
     for index, (case, result) in enumerate(zip(run.trace.cases, run.results, strict=True)):
         assert len(result.finishes) == 1

@@ -153,7 +153,7 @@ def test_no_more_is_preempted_than_needed() -> None:
     run._arrivals.clear()
     for request in list(run.scheduler.waiting):
         request.table.extend(run.scheduler.pool.allocate(3))
-        request.status = Status.RUNNING
+        request.status, request.num_cached = Status.RUNNING, 0
         run.scheduler.running.append(request)
     run.scheduler.waiting.clear()
     check_results(run.run())

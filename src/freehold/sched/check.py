@@ -35,6 +35,7 @@ def check_scheduler(scheduler: Scheduler) -> None:
         if request.status is Status.RUNNING:
             _expect(request.num_computed <= request.num_planned, f"{name}: more is computed than was planned")
         _expect(request.num_kept <= request.num_computed // block_size, f"{name}: blocks are reused before their time")
+    scheduler.counts.check(scheduler.live.values())
     check_pool(scheduler.pool, [request.table for request in everyone.values()], scheduler.memory.tree)
 
 
@@ -50,9 +51,11 @@ def check_idle(scheduler: Scheduler) -> None:
         "waiting": len(scheduler.waiting),
         "running": len(scheduler.running),
         "steps in flight": len(scheduler.in_flight),
+        "tokens in flight": scheduler.counts.in_flight,
         "blocks": scheduler.pool.num_held,
     }
     _expect(not any(left.values()), f"left behind by an idle scheduler: {left}")
+    scheduler.counts.check(())
     num_cached, pool = len(scheduler.memory.tree), scheduler.pool
     _expect(
         num_cached == pool.num_evictable and num_cached + pool.num_free == pool.num_blocks,

@@ -35,6 +35,7 @@ class Request:
         num_pending: ids that those rows will sample for certain.
         fed_by: the row that samples the newest pending id. Set if and only if `num_pending` > 0.
         tip: the tree's node of the last of the first `num_kept` blocks; None while that is 0.
+        num_reached: positions that were ever computed or reused; `freehold.sched.counts` keeps it.
         num_kept: blocks of the table that the prefix tree has been offered, or came from it.
         num_shared: blocks of the table that came from the prefix tree.
         is_suspect: what it computed must not be reused.
@@ -62,6 +63,7 @@ class Request:
         "num_pending",
         "num_planned",
         "num_prompt",
+        "num_reached",
         "num_shared",
         "num_waits",
         "rank",
@@ -91,6 +93,7 @@ class Request:
         self.table = BlockTable()
         self.num_computed = 0
         self.num_planned = 0
+        self.num_reached = 0
         self.num_in_flight = 0
         self.num_pending = 0
         self.fed_by: FedBy | None = None

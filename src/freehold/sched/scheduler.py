@@ -20,6 +20,7 @@ from freehold.faults import Switch, is_forced
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits
+from freehold.sched.counts import TokenCounts
 from freehold.sched.memory import Copy, KVMemory
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 from freehold.sched.policy import FirstComeFirstServed, Policy
@@ -50,6 +51,7 @@ class Scheduler:
 
     Attributes, for reading only:
         memory: the blocks that requests hold and the prefix tree.
+        counts: the ledger of tokens.
         live: all requests that have not ended; each is either in `waiting` or in `running`.
         waiting: new and preempted requests, in the policy's order.
         running: requests that hold blocks and may get a row in every step, in the same order.
@@ -72,6 +74,7 @@ class Scheduler:
         self.pool = pool
         self.memory = KVMemory(pool, limits.block_size, prefix_caching=prefix_caching, clock=clock)
         self.num_preemptions = 0
+        self.counts = TokenCounts()
         self.limits = limits
         self._clock = clock
         self._policy: Policy = policy or FirstComeFirstServed()
@@ -96,6 +99,7 @@ class Scheduler:
         self._num_arrivals += 1
         request = Request(generate, max_total=self.limits.max_total(generate), rank=rank)
         self.live[generate.request_id] = request
+        self.counts.accept(request)
         insort(self.waiting, request, key=_rank)
 
     def abort(self, request_id: RequestId) -> list[Event]:
@@ -166,6 +170,7 @@ class Scheduler:
             copies = self.memory.start(request, match, num_spare)
             if copies is None:
                 return
+            self.counts.reuse(request, request.num_computed)
             self._take_out(self.waiting, request)
             request.status = Status.RUNNING
             insort(self.running, request, key=_rank)
@@ -194,6 +199,7 @@ class Scheduler:
                 want_digests=request.generate.digests,
             )
         )
+        self.counts.submit(num_inputs + len(drafts))
         request.num_planned += num_inputs + len(drafts)
         request.num_in_flight += 1
         if drafts:
@@ -264,10 +270,10 @@ class Scheduler:
         """
         events: list[Event] = []
         for request, row, outcome in zip(self.in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
-            self._settle(request, row)
+            num_valid = 0
             if outcome.finite and row.start_pos == request.num_computed:  # else it follows on a step that failed
-                num_valid = len(outcome.token_ids) if row.num_sampled > 1 else row.num_inputs
-                request.num_computed += num_valid
+                num_valid = row.num_inputs - row.num_sampled + len(outcome.token_ids)
+            self._settle(request, row, num_valid)
             if request.status is not Status.ENDED:
                 self._take_ids(request, row, outcome, events)
             if request.status is Status.RUNNING:
@@ -279,14 +285,16 @@ class Scheduler:
         """A step produced nothing: the requests that had rows in it end as failed, all others go on."""
         events: list[Event] = []
         for request, row in zip(self.in_flight.pop(plan.step_id), plan.rows, strict=True):
-            self._settle(request, row)
+            self._settle(request, row, 0)
             if request.status is not Status.ENDED:
                 events.append(self._end(request, "failed", code=code, message=message))
             self._release_if_left(request)
         return events
 
-    def _settle(self, request: Request, row: PlannedRow) -> None:
-        """A row of the request is no longer in flight."""
+    def _settle(self, request: Request, row: PlannedRow, num_valid: int) -> None:
+        """A row of the request is no longer in flight, and has computed its first `num_valid` inputs."""
+        self.counts.settle(request, row.start_pos, row.num_inputs, num_valid)
+        request.num_computed += num_valid
         request.num_in_flight -= 1
         if row.num_sampled == 1:
             request.num_pending -= 1
@@ -317,7 +325,9 @@ class Scheduler:
             if reason:
                 break
         if row.num_sampled > 1 and request.status is Status.RUNNING:
-            request.num_planned = row.start_pos + num_taken  # what follows was computed from wrong guesses
+            # What follows was computed from wrong guesses.
+            request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + num_taken
+        self.counts.sampled += num_taken
         request_id = request.generate.request_id
         token_ids, digests = tuple(outcome.token_ids[:num_taken]), tuple(outcome.digests[:num_taken])
         events.append(Tokens(request_id=request_id, token_ids=token_ids, digests=digests))
@@ -331,6 +341,7 @@ class Scheduler:
         del self.live[request.generate.request_id]
         self._take_out(self.running if request.status is Status.RUNNING else self.waiting, request)
         request.status = Status.ENDED
+        self.counts.end(request)
         self._release_if_left(request)
         return Finish(
             request_id=request.generate.request_id,

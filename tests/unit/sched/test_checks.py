@@ -1,6 +1,7 @@
 """The scheduler's checker sees what it is for: each planted contradiction is found."""
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 
@@ -9,6 +10,7 @@ from freehold.kv.check import InvariantError
 from freehold.protocol import Generate, RequestId, Sampling
 from freehold.sched.admission import Limits
 from freehold.sched.check import check_idle, check_scheduler
+from freehold.sched.counts import TokenCounts
 from freehold.sched.plan import RowOutcome
 from freehold.sched.request import Status
 from freehold.sched.scheduler import Scheduler
@@ -91,6 +93,15 @@ def test_each_contradiction_is_found(plant: Callable[[Scheduler], None]) -> None
     scheduler = busy()
     plant(scheduler)
     with pytest.raises(InvariantError):
+        check_scheduler(scheduler)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(TokenCounts)])
+@pytest.mark.parametrize("error", [1, -1])
+def test_a_token_that_was_lost_or_counted_twice_is_found(name: str, error: int) -> None:
+    scheduler = busy()
+    setattr(scheduler.counts, name, getattr(scheduler.counts, name) + error)
+    with pytest.raises(InvariantError, match="ledger of tokens"):
         check_scheduler(scheduler)
 
 
