@@ -10,6 +10,7 @@ IsaName = Literal["avx512", "avx2", "generic"]
 ActivationName = Literal["float", "int8"]
 KVDtypeName = Literal["bf16", "f32"]
 EnginePlace = Literal["process", "thread"]
+PolicyName = Literal["priority", "fcfs"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_seqs: requests that run in one step.
         max_num_batched_tokens: tokens computed in one step (the chunked-prefill budget).
         block_size: tokens in a KV block, a multiple of 16.
+        scheduling_policy: who goes first: the more urgent by service class and priority, or the earlier.
         prefix_caching: reuse keys and values that were computed before for the same ids.
         cache_dir: where hashes of model files are remembered between starts; None means nowhere.
         memory_limit_bytes: weights, KV cache and scratch together must fit in this; None means that nobody knows the
@@ -42,6 +44,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     block_size: int = 32
+    scheduling_policy: PolicyName = "priority"
     prefix_caching: bool = True
     cache_dir: Path | None = None
     memory_limit_bytes: int | None = None

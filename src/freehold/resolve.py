@@ -266,6 +266,7 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
         max_num_seqs=values["max_num_seqs"].value,
         max_num_batched_tokens=values["max_num_batched_tokens"].value,
         block_size=values["block_size"].value,
+        scheduling_policy=values["scheduling_policy"].value,
         prefix_caching=values["enable_prefix_caching"].value,
         cache_dir=home / "hashes",
         memory_limit_bytes=memory_limit_bytes,

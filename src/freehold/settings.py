@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName
+from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName, PolicyName
 
 PREFIX = "FREEHOLD_"
 DEFAULT_MODEL = "smollm2"
@@ -150,6 +150,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("max_num_seqs", _integer(1, 4096), "requests that run in one step", "64", ("-np",)),
     Setting("max_num_batched_tokens", _integer(1, 1 << 20), "tokens computed in one step", "512"),
+    Setting(
+        "scheduling_policy",
+        _choice(get_args(PolicyName)),
+        "who goes first: the more urgent by service class and priority, or the earlier",
+        "priority",
+    ),
     Setting("memory_utilization", _number(0.05, 1.0, "SHARE"), "share of the memory limit that may be used", "0.9"),
     Setting(
         "kv_cache_memory_bytes",

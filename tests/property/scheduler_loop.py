@@ -13,6 +13,7 @@ from freehold.protocol import Event, Generate
 from freehold.sched.admission import Limits, check
 from freehold.sched.check import check_scheduler
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
+from freehold.sched.policy import Policy
 from freehold.sched.scheduler import Proposer, Scheduler
 
 VOCAB_SIZE = 1000
@@ -22,6 +23,7 @@ class Loop:
     """Steps one at a time.
 
     Attributes:
+        now_s: what the scheduler's clock says; changed by the tests alone.
         num_computed: inputs of all submitted steps.
         num_copies: blocks copied.
     """
@@ -34,6 +36,7 @@ class Loop:
         take: Callable[[Sequence[Event]], None],
         proposer: Proposer | None = None,
         prefix_caching: bool = True,
+        policy: Policy | None = None,
         checks: bool = True,
     ) -> None:
         self.now_s = 0.0
@@ -51,6 +54,7 @@ class Loop:
             BlockPool(options.num_blocks),
             self.limits,
             clock=lambda: self.now_s,
+            policy=policy,
             proposer=proposer,
             prefix_caching=prefix_caching,
         )
@@ -68,6 +72,7 @@ class Loop:
 
     def step(self) -> None:
         """One turn: plan and submit the next step, collect and apply the one before."""
+        self._take(self.scheduler.end_overdue())
         plan = self.scheduler.plan()
         submitted = self._submit(plan) if plan.rows else None
         assert submitted or self._running or not self.scheduler.has_work, "stuck"

@@ -9,8 +9,10 @@ from scheduler_loop import VOCAB_SIZE, Loop
 
 from freehold.backends.base import BackendOptions
 from freehold.backends.script import FailStep, Item, NotFinite, Scripts
-from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
+from freehold.config import PolicyName
+from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, ServiceClass, Tokens
 from freehold.sched.check import check_idle
+from freehold.sched.policy import POLICIES
 
 STOP_ID = 999
 MAX_GUESSES = 5
@@ -28,6 +30,7 @@ class Case:
         family, num_family: the prompt begins with so many ids that all of this family share; a prompt that is no longer
             than that is equal to others', and so is its answer. None: it differs from the first id on.
         namespace: of the prefix cache.
+        deadline_s: seconds, of which each step takes the trace's `step_s`.
     """
 
     num_prompt: int
@@ -41,11 +44,18 @@ class Case:
     family: int | None = None
     num_family: int = 0
     namespace: str = ""
+    service: ServiceClass = "interactive"
+    priority: int = 0
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A whole run."""
+    """A whole run.
+
+    Attributes:
+        step_s: what the clock goes on by with every step.
+    """
 
     cases: Sequence[Case]
     num_blocks: int
@@ -55,6 +65,8 @@ class Trace:
     guess_rate: float | None = None  # None: no proposer; else how often its guesses are right
     seed: int = 0
     prefix_caching: bool = True
+    policy: PolicyName = "priority"
+    step_s: float = 1.0
 
 
 def prompt_of(index: int, case: Case) -> tuple[int, ...]:
@@ -114,6 +126,7 @@ class Run:
             take=self._take,
             proposer=None if trace.guess_rate is None else Guesser(trace),
             prefix_caching=trace.prefix_caching,
+            policy=POLICIES[trace.policy](),
             checks=check_every_step,
         )
         self.scheduler, self.limits = self.loop.scheduler, self.loop.limits
@@ -139,6 +152,7 @@ class Run:
             self._take(self.scheduler.abort(_name(self._aborts.pop(0)[1])))
         self.num_steps += 1
         self.loop.step()
+        self.loop.now_s += self.trace.step_s
         return bool(self._arrivals or self._aborts or self.scheduler.has_work)
 
     def _take(self, events: Sequence[Event]) -> None:
@@ -157,7 +171,14 @@ class Run:
         sampling = Sampling(max_tokens=case.max_tokens, stop_ids=frozenset({STOP_ID}))
         prompt = prompt_of(index, case)
         return Generate(
-            request_id=_name(index), prompt_ids=prompt, sampling=sampling, digests=True, cache_namespace=case.namespace
+            request_id=_name(index),
+            prompt_ids=prompt,
+            sampling=sampling,
+            digests=True,
+            cache_namespace=case.namespace,
+            service=case.service,
+            priority=case.priority,
+            deadline_s=case.deadline_s,
         )
 
 
@@ -204,6 +225,8 @@ def check_results(run: Run) -> None:
         allowed = {reason}
         if case.abort_at is not None:
             allowed.add("cancelled")
+        if case.deadline_s is not None:
+            allowed.add("failed")
         if any_failing_step:
             allowed.add("failed")
         if isinstance(case.fault, NotFinite):
@@ -221,7 +244,9 @@ def check_results(run: Run) -> None:
             assert result.token_ids == ids
         else:
             assert result.token_ids == ids[: len(result.token_ids)]
-        if finish.reason == "failed" and not any_failing_step:
+        if finish.code == "deadline_exceeded":
+            assert case.deadline_s is not None
+        elif finish.reason == "failed" and not any_failing_step:
             assert finish.code == "numeric_error"
             assert len(result.token_ids) <= case.fault_at
             if run.trace.guess_rate is None:

@@ -101,6 +101,7 @@ class Core:
         try:
             while self._take_messages():
                 self._enter("plan", Point.PLAN)
+                self._publish(self._scheduler.end_overdue())
                 planned = self._scheduler.plan()
                 if planned.rows:
                     self._enter("submit", Point.SUBMIT)

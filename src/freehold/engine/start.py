@@ -21,6 +21,7 @@ from freehold.files.model import open_model
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import EngineInfo
 from freehold.sched.admission import Limits
+from freehold.sched.policy import POLICIES
 from freehold.sched.scheduler import Scheduler
 from freehold.settings import format_size
 
@@ -171,7 +172,11 @@ def _assemble(
         max_num_batched_tokens=config.max_num_batched_tokens,
     )
     scheduler = Scheduler(
-        BlockPool(memory.num_blocks), limits, clock=time.monotonic, prefix_caching=config.prefix_caching
+        BlockPool(memory.num_blocks),
+        limits,
+        clock=time.monotonic,
+        policy=POLICIES[config.scheduling_policy](),
+        prefix_caching=config.prefix_caching,
     )
     info = EngineInfo(
         model_family=model.family,

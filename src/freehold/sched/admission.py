@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from freehold.errors import RequestError, shown
 from freehold.protocol import Generate
+from freehold.sched.policy import MAX_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ def check(generate: Generate, limits: Limits) -> None:
     """Refuse what can't be served.
 
     Raises:
-        RequestError: the prompt is empty, leaves no room for an answer, or holds an id outside the vocabulary; or no
-            token is wanted.
+        RequestError: the prompt is empty, leaves no room for an answer, or holds an id outside the vocabulary; no
+            token is wanted; or priority or deadline make no sense.
     """
     num_prompt = len(generate.prompt_ids)
     if num_prompt == 0:
@@ -48,6 +49,14 @@ def check(generate: Generate, limits: Limits) -> None:
         )
     if generate.sampling.max_tokens < 1:
         raise RequestError(f"max_tokens is {generate.sampling.max_tokens}; at least 1 is needed", param="max_tokens")
+    if abs(generate.priority) > MAX_PRIORITY:
+        raise RequestError(
+            f"priority is {shown(generate.priority)}; it must be from -{MAX_PRIORITY} to {MAX_PRIORITY}, "
+            "and lower goes first",
+            param="priority",
+        )
+    if generate.deadline_s is not None and not 0 < generate.deadline_s < float("inf"):
+        raise RequestError(f"deadline_s is {generate.deadline_s}; it must be above 0", param="deadline_s")
     if min(generate.prompt_ids) < 0 or max(generate.prompt_ids) >= limits.vocab_size:
         stranger = next(i for i in generate.prompt_ids if not 0 <= i < limits.vocab_size)
         raise RequestError(

@@ -20,6 +20,9 @@ def check_scheduler(scheduler: Scheduler) -> None:
     queued = Counter(id(request) for request in waiting + running)
     _expect(queued == Counter(id(r) for r in scheduler.live.values()), "who has not ended must wait or run, once")
 
+    num_deadlines = sum(request.generate.deadline_s is not None for request in scheduler.live.values())
+    _expect(scheduler.num_deadlines == num_deadlines, "a deadline of nobody's is kept, or somebody's isn't")
+
     in_flight = Counter(id(request) for step in scheduler.in_flight.values() for request in step)
     everyone = {id(request): request for step in scheduler.in_flight.values() for request in step}
     everyone |= {id(request): request for request in scheduler.live.values()}
@@ -52,6 +55,7 @@ def check_idle(scheduler: Scheduler) -> None:
         "running": len(scheduler.running),
         "steps in flight": len(scheduler.in_flight),
         "tokens in flight": scheduler.counts.in_flight,
+        "deadlines": scheduler.num_deadlines,
         "blocks": scheduler.pool.num_held,
     }
     _expect(not any(left.values()), f"left behind by an idle scheduler: {left}")

@@ -6,6 +6,7 @@ from freehold.backends.base import FedBy, RowSampling
 from freehold.kv.blocks import BlockTable
 from freehold.kv.prefix import Node
 from freehold.protocol import Generate
+from freehold.sched.policy import Rank
 
 
 class Status(Enum):
@@ -30,6 +31,7 @@ class Request:
         ids: the prompt, then what was sampled.
         num_prompt: length of the prompt.
         max_total: the request ends with ``length`` when it has this many ids.
+        arrival_s: when it came, by the scheduler's clock.
         rank: place in the policy's order; smaller goes first.
         num_in_flight: submitted, not yet applied steps that hold a row of this request.
         num_pending: ids that those rows will sample for certain.
@@ -47,6 +49,7 @@ class Request:
     """
 
     __slots__ = (
+        "arrival_s",
         "fed_by",
         "generate",
         "ids",
@@ -73,12 +76,13 @@ class Request:
         "tip",
     )
 
-    def __init__(self, generate: Generate, *, max_total: int, rank: tuple[float, ...]) -> None:
+    def __init__(self, generate: Generate, *, max_total: int, arrival_s: float, rank: Rank) -> None:
         sampling = generate.sampling
         self.generate = generate
         self.ids = list(generate.prompt_ids)
         self.num_prompt = len(self.ids)
         self.max_total = max_total
+        self.arrival_s = arrival_s
         self.rank = rank
         self.sampling = RowSampling(
             temperature=sampling.temperature,

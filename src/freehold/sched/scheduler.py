@@ -21,9 +21,10 @@ from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits
 from freehold.sched.counts import TokenCounts
+from freehold.sched.deadlines import Deadlines
 from freehold.sched.memory import Copy, KVMemory
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
-from freehold.sched.policy import FirstComeFirstServed, Policy
+from freehold.sched.policy import Policy, UrgentFirst
 from freehold.sched.request import Request, Status
 
 _rank = attrgetter("rank")
@@ -46,6 +47,7 @@ class Scheduler:
     Args:
         limits: every request added has passed `freehold.sched.admission.check` against them.
         clock: seconds, monotonic; tests inject their own.
+        policy: who goes first.
         proposer: with one, requests aren't planned ahead of their newest id, since guessing needs to know it.
         prefix_caching: reuse what was computed before for the same ids.
 
@@ -77,8 +79,9 @@ class Scheduler:
         self.counts = TokenCounts()
         self.limits = limits
         self._clock = clock
-        self._policy: Policy = policy or FirstComeFirstServed()
+        self._policy: Policy = policy or UrgentFirst()
         self._proposer = proposer
+        self._deadlines = Deadlines()
         self._num_arrivals = 0
         self._next_step_id = 0
         self.live: dict[RequestId, Request] = {}
@@ -95,17 +98,37 @@ class Scheduler:
 
     def add(self, generate: Generate) -> None:
         """Queue an admitted request. Its id differs from those of all requests that have not ended."""
-        rank = self._policy.rank(generate, self._clock(), self._num_arrivals)
+        now_s = self._clock()
+        rank = self._policy.rank(generate, now_s, self._num_arrivals)
         self._num_arrivals += 1
-        request = Request(generate, max_total=self.limits.max_total(generate), rank=rank)
+        request = Request(generate, max_total=self.limits.max_total(generate), arrival_s=now_s, rank=rank)
         self.live[generate.request_id] = request
         self.counts.accept(request)
+        if generate.deadline_s is not None:
+            self._deadlines.add(request, now_s + generate.deadline_s)
         insort(self.waiting, request, key=_rank)
 
     def abort(self, request_id: RequestId) -> list[Event]:
         """End a request as cancelled. Unknown and ended ids are ignored."""
         request = self.live.get(request_id)
         return [] if request is None else [self._end(request, "cancelled")]
+
+    def end_overdue(self) -> list[Event]:
+        """End the requests whose deadline has passed, in whatever state. To be called before each `plan`."""
+        events: list[Event] = []
+        now_s = self._clock()
+        while (request := self._deadlines.overdue(now_s)) is not None:
+            message = (
+                f"the request was to end within {request.generate.deadline_s:g} s and has not after "
+                f"{now_s - request.arrival_s:.3g} s; {request.num_output} tokens were generated"
+            )
+            events.append(self._end(request, "failed", code="deadline_exceeded", message=message))
+        return events
+
+    @property
+    def num_deadlines(self) -> int:
+        """Requests that have not ended and must by some time."""
+        return len(self._deadlines)
 
     def end_all(self, reason: FinishReason, *, code: str | None = None, message: str | None = None) -> list[Event]:
         """End every request, for instance because the engine stops. Steps in flight must still be applied."""
@@ -342,6 +365,8 @@ class Scheduler:
         self._take_out(self.running if request.status is Status.RUNNING else self.waiting, request)
         request.status = Status.ENDED
         self.counts.end(request)
+        if request.generate.deadline_s is not None:
+            self._deadlines.ended()
         self._release_if_left(request)
         return Finish(
             request_id=request.generate.request_id,

@@ -89,6 +89,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "kv_cache_dtype": "f32",
         "activations": "int8",
         "isa": "generic",
+        "scheduling_policy": "fcfs",
         "backend": "reference",
         "engine": "thread",
         "host": "0.0.0.0",
@@ -110,6 +111,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     assert from_flags.serve == from_file.serve == from_environment.serve
     assert from_flags.engine.max_model_len == 77
     assert from_flags.engine.prefix_caching is False
+    assert from_flags.engine.scheduling_policy == "fcfs"
     assert from_flags.engine.kv_cache_bytes == 64 << 20
     assert {value.source for value in from_environment.values.values()} == {s.variable for s in SETTINGS}
 
