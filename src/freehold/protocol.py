@@ -27,7 +27,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         min_p: 0.0 is off; drops tokens less likely than ``min_p`` times the likeliest.
         seed: fixes the noise together with ``choice``, the absolute position and the token id. 0 to 2**64 - 1.
         choice: index of this answer among the ``n`` answers of a request.
-        max_tokens: ids to produce at most, at least 1.
+        max_tokens: ids to produce at most, at least 1; or 0 if `num_prompt_logprobs` is set.
         stop_ids: ids that end the answer; the id that ended it is reported, and is not part of the text.
         min_tokens: ids to produce before a stop id may be sampled.
         presence_penalty, frequency_penalty: subtracted from the logit of an id that the answer holds, once and for each

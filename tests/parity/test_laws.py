@@ -156,7 +156,7 @@ def test_masks(driver: Driver) -> None:
         allowed[token_id // 32] &= ~np.uint32(1 << (token_id % 32))
     deferred = dataclasses.replace(row, deferred=True)
     step = driver.submit([row, deferred, deferred])
-    driver.backend.sample(step, {1: full, 2: allowed})
+    driver.backend.sample(step, {1: full[np.newaxis], 2: allowed[np.newaxis]})
     after = driver.submit([_decode_row(request, len(request.prompt), [], FedBy(step, 2))])
     results = driver.backend.collect(step).rows
     assert [result.token_ids[0] for result in results[:2]] == [plain.token_ids[0]] * 2

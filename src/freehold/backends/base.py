@@ -42,7 +42,8 @@ class RowSampling:
     Attributes:
         num_prompt_tokens: positions below this hold the prompt, later ones what was sampled. The noise doesn't depend
             on it.
-        stop_ids: ascending; may not be sampled at positions below ``num_prompt_tokens + min_tokens``.
+        stop_ids: ascending; may not be sampled at positions below ``num_prompt_tokens + min_tokens``, unless nothing
+            else may. Empty if `min_tokens` is 0.
     """
 
     temperature: float
@@ -83,7 +84,7 @@ class Row:
             sampled id takes, that is its input's position + 1.
         want_digests: report a 64-bit digest of the float32 logits behind each sampled id.
         want_logits: report the float32 logits after *every* input (teacher forcing; `num_sampled` may be 0).
-        deferred: the forward pass runs, but sampling waits for `Backend.sample` to bring this row's mask.
+        deferred: the forward pass runs, but sampling waits for `Backend.sample` to bring this row's masks.
         context_ids: int32, the ids at positions ``[0, start_pos)``; given if and only if `sampling` has penalties.
         scored_ids: log probabilities are wanted of ids that follow inputs: id i after input i, for the first
             ``len(scored_ids)`` inputs.
@@ -202,9 +203,10 @@ class Backend(Protocol):
         ...
 
     def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
-        """Finish the deferred rows of a submitted step: row index → bitmask, uint32 (ceil(vocabulary / 32),), bit t of
-        the whole set if token t is allowed. Must name exactly the deferred rows. A step with a deferred row can be
-        collected only afterwards."""
+        """Finish the deferred rows of a submitted step: row index → bitmasks, uint32 (num_sampled, ceil(vocabulary /
+        32)), one for each id that the row may sample; bit t of the whole set if token t is allowed, and none beyond the
+        vocabulary. A row's first mask allows something; its ids end before a later one that allows nothing. Must name
+        exactly the deferred rows. A step with a deferred row can be collected only afterwards."""
         ...
 
     def collect(self, step_id: StepId) -> StepResult:

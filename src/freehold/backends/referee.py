@@ -1,6 +1,6 @@
 """The referee of the step contract: watches what is submitted, and what was written where."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,6 +90,7 @@ class StepReferee:
 
     def __init__(self, vocab_size: int, options: BackendOptions) -> None:
         self.in_flight: dict[StepId, dict[int, list[_Reach]]] = {}
+        self._deferred: dict[StepId, dict[int, int]] = {}  # rows that wait for masks: how many each
         self._vocab_size = vocab_size
         self._options = options
         self._next_step_id: int | None = None
@@ -119,6 +120,7 @@ class StepReferee:
                         is_next = row.start_pos >= other.end_pos and reach.table[: len(other.table)] == other.table
                         expect(is_next, f"block {block_id} is written, but another request's row in flight uses it")
         self.in_flight[step.step_id] = users
+        self._deferred[step.step_id] = {i: row.num_sampled for i, row in enumerate(step.rows) if row.deferred}
 
     def copied(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Blocks are about to be copied, after all submitted steps.
@@ -132,13 +134,31 @@ class StepReferee:
             is_used = any(destination in users for users in self.in_flight.values())
             expect(not is_used, f"block {destination} is copied to, but a row in flight uses it")
 
+    def masked(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
+        """Masks are about to be brought for a step's deferred rows.
+
+        Raises:
+            ContractError: for other rows, a second time, of another shape, or masks that allow what doesn't exist, or
+                nothing at first.
+        """
+        waiting = self._deferred.get(step_id, {})
+        expect(masks.keys() == waiting.keys(), f"rows {sorted(waiting)} wait for masks, {sorted(masks)} were brought")
+        self._deferred[step_id] = {}
+        for row, mask in masks.items():
+            shape = (waiting[row], -(-self._vocab_size // 32))
+            expect(mask.dtype == np.uint32 and mask.shape == shape, f"masks {mask.dtype}{mask.shape}, not {shape}")
+            bits = np.unpackbits(np.ascontiguousarray(mask).view(np.uint8), axis=1, bitorder="little")
+            expect(bool(bits[0].any()), f"the first mask of row {row} allows nothing")
+            expect(not bits[:, self._vocab_size :].any(), f"masks of row {row} allow ids beyond the vocabulary")
+
     def collected(self, step_id: StepId) -> None:
         """A step is about to be collected.
 
         Raises:
-            ContractError: it is not the oldest in flight.
+            ContractError: it is not the oldest in flight, or waits for masks.
         """
         expect(next(iter(self.in_flight), None) == step_id, f"step {step_id} is not the oldest in flight")
+        expect(not self._deferred.pop(step_id), f"step {step_id} still waits for masks")
         del self.in_flight[step_id]
 
     def _check_row(self, row: Row) -> _Reach:
@@ -148,6 +168,13 @@ class StepReferee:
         expect(all(0 <= t < self._vocab_size for t in row.token_ids), f"ids out of vocabulary in {row.token_ids}")
         expect(0 <= row.num_sampled <= _num_inputs(row), f"{row.num_sampled} ids after {_num_inputs(row)} inputs")
         expect((row.sampling is None) == (row.num_sampled == 0), "sampling without ids wanted, or the reverse")
+        expect(not row.deferred or row.num_sampled > 0, "a deferred row that samples nothing")
+        expect(len(row.scored_ids) <= _num_inputs(row), f"{len(row.scored_ids)} ids to score")
+        wants_context = row.sampling is not None and row.sampling.has_penalties
+        expect((row.context_ids is not None) == wants_context, "penalties without context, or the reverse")
+        if row.context_ids is not None:
+            expect(row.context_ids.dtype == np.int32, f"context ids are {row.context_ids.dtype}")
+            expect(row.context_ids.shape == (row.start_pos,), f"{row.context_ids.shape} context ids")
         expect(row.block_ids.dtype == np.int32, f"block ids are {row.block_ids.dtype}")
         num_blocks = -(-end_pos // self._options.block_size)
         expect(len(row.block_ids) >= num_blocks, f"{len(row.block_ids)} blocks, {num_blocks} needed")

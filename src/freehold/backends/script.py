@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from freehold.protocol import Logprobs
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
@@ -49,6 +51,15 @@ Script = Callable[[tuple[int, ...]], Iterable[Item]]
 def echo(prompt_ids: tuple[int, ...]) -> Iterable[Item]:
     """Answer with the prompt."""
     return prompt_ids
+
+
+def made_up_logprobs(context: int, token_id: int, num_top: int, vocab_size: int) -> Logprobs:
+    """Log probabilities after a context, a function of its number: the ids from ``context % vocab_size`` on, and round,
+    are ever less likely."""
+    first = context % vocab_size
+    rank = 1 + (token_id - first) % vocab_size
+    top = tuple(((first + i) % vocab_size, -(i + 1) / 64) for i in range(min(num_top, vocab_size)))
+    return Logprobs(-rank / 64, rank, top)
 
 
 @dataclass(frozen=True, slots=True)

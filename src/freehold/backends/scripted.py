@@ -24,7 +24,8 @@ from freehold.backends.base import (
     StepResult,
 )
 from freehold.backends.referee import ContractError, StepReferee, TokenCells, expect, extend_chain
-from freehold.backends.script import Break, Effect, FailStep, Gate, NotFinite, Pause, Scripts
+from freehold.backends.script import Break, Effect, FailStep, Gate, NotFinite, Pause, Scripts, made_up_logprobs
+from freehold.protocol import Logprobs
 
 KEPT_STEPS = 4  # steps whose sampled ids can still feed later rows
 
@@ -37,7 +38,6 @@ class ScriptedModel:
         self._vocab_size = vocab_size
         self._scripts = scripts
         self._sampled: dict[StepId, list[int | None]] = {}
-        self._was_masked = False
 
     def run(self, step: Step, masks: Mapping[int, NDArray[np.uint32]]) -> tuple[StepResult, list[Effect]]:
         """Run a step. Returns its result, and what the scripts want to happen meanwhile.
@@ -56,10 +56,15 @@ class ScriptedModel:
         end_pos = row.start_pos + len(inputs)
         cells = self.cells.cells(row.block_ids, end_pos)
         self.cells.check(cells[: row.start_pos])
+        self._check_ids(row, cells, inputs)
         chains = self.cells.write(cells, row.start_pos, inputs)
         logits = self._logits(inputs) if row.want_logits else None
+        scored = [
+            made_up_logprobs(chain, token_id, row.num_scored, self._vocab_size)
+            for chain, token_id in zip(chains, row.scored_ids, strict=False)
+        ]
         if row.sampling is None:
-            return RowResult((), logits=logits)
+            return RowResult((), logits=logits, scored=scored)
 
         context: list[int] = self.cells.token_ids[cells].tolist()
         num_prompt = row.sampling.num_prompt_tokens
@@ -67,19 +72,34 @@ class ScriptedModel:
         first = end_pos - row.num_sampled + 1  # position that the first sampled id takes
         given = context[num_prompt:first]
         wanted = [answer.id_at(i) for i in range(len(given))]
-        expect(given == wanted or self._was_masked, f"the row's context goes on with {given}, sampled was {wanted}")
+        expect(given == wanted or row.deferred, f"the row's context goes on with {given}, sampled was {wanted}")
 
         token_ids: list[int] = []
         is_finite = True
         for pos in range(first, end_pos + 1):
+            if mask is not None and not mask[pos - first].any():
+                break
             here = answer.effects.get(pos - num_prompt, [])
             is_finite = is_finite and not any(isinstance(effect, NotFinite) for effect in here)
             effects.extend(here)
-            token_ids.append(self._masked(answer.id_at(pos - num_prompt), mask))
+            token_ids.append(_masked(answer.id_at(pos - num_prompt), mask, pos - first))
             if pos < end_pos and context[pos] != token_ids[-1]:
                 break
-        digests = [extend_chain(chains[first - 1 + i - row.start_pos], t) for i, t in enumerate(token_ids)]
-        return RowResult(token_ids, digests if row.want_digests else (), logits, is_finite)
+        before = chains[first - 1 - row.start_pos :][: len(token_ids)]
+        digests = [extend_chain(chain, t) for chain, t in zip(before, token_ids, strict=True)]
+        num_top, logprobs = row.sampling.num_logprobs, list[Logprobs]()
+        if num_top is not None:
+            pairs = zip(before, token_ids, strict=True)
+            logprobs = [made_up_logprobs(chain, t, num_top, self._vocab_size) for chain, t in pairs]
+        return RowResult(token_ids, digests if row.want_digests else (), logits, is_finite, logprobs, scored)
+
+    def _check_ids(self, row: Row, cells: NDArray[np.int64], inputs: Sequence[int]) -> None:
+        """The ids that come with a row are those in its blocks, and those that it computes."""
+        if row.context_ids is not None:
+            written = self.cells.token_ids[cells[: row.start_pos]]
+            expect(np.array_equal(row.context_ids, written), f"context is {row.context_ids}, written was {written}")
+        followers = inputs[1 : 1 + len(row.scored_ids)]
+        expect(list(row.scored_ids[: len(followers)]) == followers, f"{row.scored_ids} don't follow {inputs}")
 
     def _fed(self, row: Row) -> list[int]:
         if row.fed_by is None:
@@ -90,19 +110,19 @@ class ScriptedModel:
             raise ContractError(f"row {row.fed_by.row} of step {row.fed_by.step_id} sampled nothing")
         return [token_id]
 
-    def _masked(self, token_id: int, mask: NDArray[np.uint32] | None) -> int:
-        """The id itself if the mask allows it, else the lowest that it allows."""
-        if mask is None:
-            return token_id
-        self._was_masked = True
-        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")
-        return token_id if allowed[token_id] else int(np.argmax(allowed))
-
     def _logits(self, inputs: Sequence[int]) -> NDArray[np.float32]:
         """1 at the id that follows in the row, at id 0 after the last; 0 elsewhere."""
         logits = np.zeros((len(inputs), self._vocab_size), np.float32)
         logits[np.arange(len(inputs)), [*inputs[1:], 0]] = 1
         return logits
+
+
+def _masked(token_id: int, masks: NDArray[np.uint32] | None, index: int) -> int:
+    """The id itself if the mask of the row's sample `index` allows it, else the lowest that it allows."""
+    if masks is None:
+        return token_id
+    allowed = np.unpackbits(masks[index].view(np.uint8), bitorder="little")
+    return token_id if allowed[token_id] else int(np.argmax(allowed))
 
 
 class ScriptedBackend:
@@ -141,7 +161,8 @@ class ScriptedBackend:
         self._steps.put(step)
 
     def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
-        """Bring the masks of a step's deferred rows."""
+        """Bring the masks of a step's deferred rows. Raises `ContractError` if one is malformed."""
+        self._referee.masked(step_id, masks)
         with self._changed:
             self._masks[step_id] = masks
             self._changed.notify_all()
@@ -228,9 +249,7 @@ class ScriptedBackend:
             return {}
         with self._changed:
             self._changed.wait_for(lambda: step.step_id in self._masks or self._closing.is_set())
-            masks = self._masks.pop(step.step_id, {})
-        expect(set(masks) == deferred, f"rows {sorted(deferred)} wait for masks, {sorted(masks)} were brought")
-        return masks
+            return self._masks.pop(step.step_id, {})
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         """Rows run side by side, so the longest pause counts, not their sum."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from freehold.backends.base import StepError
+from freehold.engine.masks import Masks
 from freehold.engine.runner import Runner
 from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
@@ -90,6 +91,7 @@ class Core:
         self.progress = Progress(clock())
         self._scheduler = scheduler
         self._runner = runner
+        self._masks = Masks(scheduler.limits.vocab_size)
         self._publish = publish
         self._clock = clock
         self._deadline_s: float | None = None  # set once draining
@@ -109,6 +111,7 @@ class Core:
                 elif self._running is None and self._scheduler.has_work:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
                 self._finish_running()
+                self._bring_masks(planned)
                 self._running = planned if planned.rows else None
         except Exception as error:
             _log.exception("the engine failed")
@@ -140,12 +143,21 @@ class Core:
             check_scheduler(self._scheduler)
         self.progress.moved_s = self._clock()
 
+    def _bring_masks(self, plan: StepPlan) -> None:
+        """Say what rows of the newest step may sample, now that all ids before them are known."""
+        masks, failures = self._masks.fill(plan)
+        if masks:
+            self._runner.bring_masks(plan, masks)
+        for failure in failures:
+            self._tell(self._scheduler.fail(failure.request_id, code=failure.code, message=failure.message))
+
     def _enter(self, place: Place, point: Point) -> None:
         self.progress.place = place
         reach(point)
 
     def _tell(self, events: Sequence[Event]) -> None:
         self._enter("publish", Point.PUBLISH)
+        self._masks.follow(events)
         self._publish(events)
 
     def _take_messages(self) -> bool:
@@ -171,6 +183,7 @@ class Core:
         match message:
             case Generate():
                 self._scheduler.add(message)
+                self._masks.add(message)
             case Abort(request_id):
                 self._tell(self._scheduler.abort(request_id))
             case Drain(deadline_s):

@@ -1,8 +1,11 @@
 """The runner: turns plans into a backend's rows and a backend's results into outcomes. Nothing else sees both."""
 
-import numpy as np
+from collections.abc import Mapping
 
-from freehold.backends.base import Backend, Row, Step
+import numpy as np
+from numpy.typing import NDArray
+
+from freehold.backends.base import Backend, Row, Step, StepResult
 from freehold.faults import Point, reach
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 
@@ -18,7 +21,11 @@ class Runner:
         if plan.copies:
             reach(Point.COPY)
             self._backend.copy_blocks(plan.copies)
-        self._backend.submit(Step(plan.step_id, [_row(planned) for planned in plan.rows]))
+        self._backend.submit(step_of(plan))
+
+    def bring_masks(self, plan: StepPlan, masks: Mapping[int, NDArray[np.uint32]]) -> None:
+        """Let the deferred rows of a submitted step sample: row → masks, as `Backend.sample` takes them."""
+        self._backend.sample(plan.step_id, masks)
 
     def collect(self, plan: StepPlan) -> list[RowOutcome]:
         """Wait for a step.
@@ -26,15 +33,25 @@ class Runner:
         Raises:
             StepError: this step alone failed. After any other exception the backend is broken.
         """
-        result = self._backend.collect(plan.step_id)
-        return [RowOutcome(row.token_ids, row.digests, row.finite) for row in result.rows]
+        return outcomes_of(self._backend.collect(plan.step_id))
 
     def close(self) -> None:
         """Wait for submitted steps and free the backend's memory."""
         self._backend.close()
 
 
+def step_of(plan: StepPlan) -> Step:
+    """A plan as the backend's step. Block tables and contexts stay where they are."""
+    return Step(plan.step_id, [_row(planned) for planned in plan.rows])
+
+
+def outcomes_of(result: StepResult) -> list[RowOutcome]:
+    """What the scheduler needs to know of a step's results."""
+    return [RowOutcome(row.token_ids, row.digests, row.finite, row.logprobs, row.scored) for row in result.rows]
+
+
 def _row(planned: PlannedRow) -> Row:
+    context = planned.context_buffer
     return Row(
         start_pos=planned.start_pos,
         token_ids=planned.token_ids,
@@ -43,4 +60,8 @@ def _row(planned: PlannedRow) -> Row:
         sampling=planned.sampling,
         fed_by=planned.fed_by,
         want_digests=planned.want_digests,
+        deferred=planned.deferred,
+        context_ids=None if context is None else np.frombuffer(context, np.int32, planned.start_pos),
+        scored_ids=planned.scored_ids,
+        num_scored=planned.num_scored,
     )

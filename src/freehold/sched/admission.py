@@ -1,5 +1,6 @@
 """Which requests are refused at the door. There is one limit on length, and the scheduler relies on it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.errors import RequestError, shown
@@ -35,20 +36,37 @@ def check(generate: Generate, limits: Limits) -> None:
 
     Raises:
         RequestError: the prompt is empty, leaves no room for an answer, or holds an id outside the vocabulary; no
-            token is wanted; or priority or deadline make no sense.
+            token is wanted, or ids outside the vocabulary are to be biased or allowed; or priority or deadline make no
+            sense.
     """
+    _check_prompt(generate, limits)
+    _check_order(generate)
+    sampling = generate.sampling
+    least = 1 if sampling.num_prompt_logprobs is None else 0
+    if sampling.max_tokens < least:
+        raise RequestError(f"max_tokens is {sampling.max_tokens}; at least {least} is needed", param="max_tokens")
+    _check_ids(generate.prompt_ids, limits.vocab_size, param="prompt")
+    _check_ids([token_id for token_id, _ in sampling.logit_bias], limits.vocab_size, param="logit_bias")
+    _check_ids(sampling.allowed_ids, limits.vocab_size, param="allowed_token_ids")
+
+
+def _check_prompt(generate: Generate, limits: Limits) -> None:
+    """A prompt without an answer, whose log probabilities alone are wanted, may fill the context."""
     num_prompt = len(generate.prompt_ids)
+    least_room = 0 if generate.sampling.max_tokens == 0 else 1
     if num_prompt == 0:
         raise RequestError("the prompt holds no tokens; at least 1 is needed", param="prompt", code="empty_prompt")
-    if num_prompt >= limits.max_model_len:
+    if num_prompt + least_room > limits.max_model_len:
         raise RequestError(
-            f"the prompt has {num_prompt} tokens; the context holds {limits.max_model_len}, "
-            f"of which at least 1 must be left for the answer: shorten the prompt to {limits.max_model_len - 1} tokens",
+            f"the prompt has {num_prompt} tokens; the context holds {limits.max_model_len}"
+            + (", of which at least 1 must be left for the answer" if least_room else "")
+            + f": shorten the prompt to {limits.max_model_len - least_room} tokens",
             param="prompt",
             code="context_length_exceeded",
         )
-    if generate.sampling.max_tokens < 1:
-        raise RequestError(f"max_tokens is {generate.sampling.max_tokens}; at least 1 is needed", param="max_tokens")
+
+
+def _check_order(generate: Generate) -> None:
     if abs(generate.priority) > MAX_PRIORITY:
         raise RequestError(
             f"priority is {shown(generate.priority)}; it must be from -{MAX_PRIORITY} to {MAX_PRIORITY}, "
@@ -57,10 +75,13 @@ def check(generate: Generate, limits: Limits) -> None:
         )
     if generate.deadline_s is not None and not 0 < generate.deadline_s < float("inf"):
         raise RequestError(f"deadline_s is {generate.deadline_s}; it must be above 0", param="deadline_s")
-    if min(generate.prompt_ids) < 0 or max(generate.prompt_ids) >= limits.vocab_size:
-        stranger = next(i for i in generate.prompt_ids if not 0 <= i < limits.vocab_size)
+
+
+def _check_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:
+    if token_ids and (min(token_ids) < 0 or max(token_ids) >= vocab_size):
+        stranger = next(i for i in token_ids if not 0 <= i < vocab_size)
         raise RequestError(
-            f"the prompt holds token id {shown(stranger)}; the vocabulary has ids 0 to {limits.vocab_size - 1}",
-            param="prompt",
+            f"the {param} holds token id {shown(stranger)}; the vocabulary has ids 0 to {vocab_size - 1}",
+            param=param,
             code="token_id_out_of_range",
         )

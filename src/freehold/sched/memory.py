@@ -50,12 +50,13 @@ class KVMemory:
     # ------------------------------------------------------------------ start
 
     def find(self, request: Request) -> Match:
-        """What is cached of a request's ids. The last one is left out: it must be computed to sample what follows."""
-        return self.tree.match(request.generate.cache_namespace, request.ids, len(request.ids) - 1)
+        """What is cached of a request's ids. The last one is left out: it must be computed to sample what follows. So
+        is all that follows a token whose logits are wanted."""
+        return self.tree.match(request.generate.cache_namespace, request.ids, request.num_reusable)
 
     def find_leader(self, request: Request, match: Match, running: Iterable[Request]) -> bool:
         """Whether a running request is computing blocks that this one could reuse next. It then becomes its leader."""
-        if not self._prefix_caching:
+        if not self._prefix_caching or request.num_unscored:
             return False
         size, tip = self._block_size, match.tip
         pos = len(match.nodes) * size

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from freehold.backends.base import FedBy, RowSampling, StepId
-from freehold.protocol import RequestId
+from freehold.protocol import Logprobs, RequestId
 
 
 class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +21,11 @@ class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
         block_buffer, num_blocks: the request's block table: the first `num_blocks` int32 entries of the buffer.
         num_sampled: 0 if known tokens remain to be computed after this chunk, else 1 plus the number of drafts.
         sampling: None if and only if `num_sampled` is 0.
+        deferred: sampling waits for masks, one for each id that may be sampled.
+        context_buffer: int32; its first `start_pos` entries are the ids before the row. None unless sampling asks for
+            them.
+        scored_ids: the ids after the first inputs whose log probabilities are to be reported.
+        num_scored: likeliest ids to report beside each of them.
     """
 
     request_id: RequestId
@@ -32,6 +37,10 @@ class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
     num_sampled: int
     sampling: RowSampling | None
     want_digests: bool
+    deferred: bool = False
+    context_buffer: "array[int] | None" = None
+    scored_ids: Sequence[int] = ()
+    num_scored: int = 0
 
     @property
     def num_inputs(self) -> int:
@@ -60,10 +69,13 @@ class RowOutcome(msgspec.Struct, frozen=True):
     """What one planned row produced: 0 ids if it sampled nothing, else 1 to `num_sampled`.
 
     Attributes:
-        digests: one for each id if the request wants them.
+        digests, logprobs: one for each id if the request wants them.
+        scored: one for each of the row's `scored_ids`.
         finite: False if the logits held a NaN or an infinity; the ids then mean nothing.
     """
 
     token_ids: Sequence[int]
     digests: Sequence[int] = ()
     finite: bool = True
+    logprobs: Sequence[Logprobs] = ()
+    scored: Sequence[Logprobs] = ()

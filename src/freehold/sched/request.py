@@ -5,7 +5,8 @@ from enum import Enum, auto
 from freehold.backends.base import FedBy, RowSampling
 from freehold.kv.blocks import BlockTable
 from freehold.kv.prefix import Node
-from freehold.protocol import Generate
+from freehold.protocol import Generate, Sampling
+from freehold.sched.context import ContextIds
 from freehold.sched.policy import Rank
 
 
@@ -33,6 +34,8 @@ class Request:
         max_total: the request ends with ``length`` when it has this many ids.
         arrival_s: when it came, by the scheduler's clock.
         rank: place in the policy's order; smaller goes first.
+        context: `ids` again, as int32, if sampling depends on them as such.
+        num_unscored: ids at the end of the prompt whose log probabilities are still to be reported.
         num_in_flight: submitted, not yet applied steps that hold a row of this request.
         num_pending: ids that those rows will sample for certain.
         fed_by: the row that samples the newest pending id. Set if and only if `num_pending` > 0.
@@ -50,6 +53,7 @@ class Request:
 
     __slots__ = (
         "arrival_s",
+        "context",
         "fed_by",
         "generate",
         "ids",
@@ -68,6 +72,7 @@ class Request:
         "num_prompt",
         "num_reached",
         "num_shared",
+        "num_unscored",
         "num_waits",
         "rank",
         "sampling",
@@ -84,15 +89,9 @@ class Request:
         self.max_total = max_total
         self.arrival_s = arrival_s
         self.rank = rank
-        self.sampling = RowSampling(
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            min_p=sampling.min_p,
-            seed=sampling.seed,
-            choice=sampling.choice,
-            num_prompt_tokens=self.num_prompt,
-        )
+        self.sampling = _row_sampling(sampling, self.num_prompt)
+        self.context = ContextIds(self.ids) if self.sampling.has_penalties else None
+        self.num_unscored = 0 if sampling.num_prompt_logprobs is None else self.num_prompt - 1
         self.status = Status.WAITING
         self.table = BlockTable()
         self.num_computed = 0
@@ -123,8 +122,49 @@ class Request:
         return len(self.ids) - self.num_prompt
 
     @property
+    def wants_answer(self) -> bool:
+        """Something is to be sampled; otherwise the request ends when its prompt is computed."""
+        return self.max_total > self.num_prompt
+
+    @property
+    def is_masked(self) -> bool:
+        """Not every id may be sampled, and which ones may isn't the scheduler's affair."""
+        return bool(self.generate.sampling.allowed_ids)
+
+    @property
     def num_uncomputed(self) -> int:
         """Inputs that a next step could compute: 0 if there is nothing to do until steps in flight are applied."""
-        if self.is_drafting or self.num_total >= self.max_total:
+        if self.is_drafting or (self.wants_answer and self.num_total >= self.max_total):
             return 0
         return self.num_total - self.num_planned
+
+    @property
+    def num_reusable(self) -> int:
+        """Ids at the beginning whose keys and values suffice: all but the last one, and none from the one on whose
+        logits score the prompt."""
+        return (self.num_prompt - self.num_unscored if self.num_unscored else len(self.ids)) - 1
+
+    def add_id(self, token_id: int) -> None:
+        """An id was sampled."""
+        self.ids.append(token_id)
+        if self.context is not None:
+            self.context.append(token_id)
+
+
+def _row_sampling(sampling: Sampling, num_prompt: int) -> RowSampling:
+    return RowSampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        choice=sampling.choice,
+        num_prompt_tokens=num_prompt,
+        min_tokens=sampling.min_tokens,
+        stop_ids=tuple(sorted(sampling.stop_ids)) if sampling.min_tokens else (),
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        logit_bias=sampling.logit_bias,
+        num_logprobs=sampling.num_logprobs,
+    )

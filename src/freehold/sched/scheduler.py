@@ -18,7 +18,7 @@ from typing import Protocol
 from freehold.backends.base import FedBy, StepId
 from freehold.faults import Switch, is_forced
 from freehold.kv.blocks import BlockPool
-from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Tokens
+from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId
 from freehold.sched.admission import Limits
 from freehold.sched.counts import TokenCounts
 from freehold.sched.deadlines import Deadlines
@@ -26,6 +26,7 @@ from freehold.sched.memory import Copy, KVMemory
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 from freehold.sched.policy import Policy, UrgentFirst
 from freehold.sched.request import Request, Status
+from freehold.sched.rows import plan_row, scores_of, take_ids
 
 _rank = attrgetter("rank")
 
@@ -112,6 +113,11 @@ class Scheduler:
         """End a request as cancelled. Unknown and ended ids are ignored."""
         request = self.live.get(request_id)
         return [] if request is None else [self._end(request, "cancelled")]
+
+    def fail(self, request_id: RequestId, *, code: str, message: str) -> list[Event]:
+        """End a request as failed. Unknown and ended ids are ignored."""
+        request = self.live.get(request_id)
+        return [] if request is None else [self._end(request, "failed", code=code, message=message)]
 
     def end_overdue(self) -> list[Event]:
         """End the requests whose deadline has passed, in whatever state. To be called before each `plan`."""
@@ -206,22 +212,9 @@ class Scheduler:
 
     def _add_row(self, step: "_StepDraft", request: Request, num_inputs: int, *, max_drafts: int) -> None:
         """Plan `num_inputs` tokens of a request whose blocks are reserved, and drafts after them if there is room."""
-        start_pos = request.num_planned
-        is_sampling = start_pos + num_inputs == request.num_total
+        is_sampling = request.num_planned + num_inputs == request.num_total and request.wants_answer
         drafts = self._drafts(request, max_drafts) if is_sampling else ()
-        step.rows.append(
-            PlannedRow(
-                request_id=request.generate.request_id,
-                start_pos=start_pos,
-                token_ids=[*request.ids[start_pos : start_pos + num_inputs], *drafts],
-                fed_by=request.fed_by if start_pos >= len(request.ids) else None,
-                block_buffer=request.table.buffer,
-                num_blocks=len(request.table),
-                num_sampled=len(drafts) + 1 if is_sampling else 0,
-                sampling=request.sampling if is_sampling else None,
-                want_digests=request.generate.digests,
-            )
-        )
+        step.rows.append(plan_row(request, num_inputs, drafts))
         self.counts.submit(num_inputs + len(drafts))
         request.num_planned += num_inputs + len(drafts)
         request.num_in_flight += 1
@@ -298,7 +291,7 @@ class Scheduler:
                 num_valid = row.num_inputs - row.num_sampled + len(outcome.token_ids)
             self._settle(request, row, num_valid)
             if request.status is not Status.ENDED:
-                self._take_ids(request, row, outcome, events)
+                self._take_outcome(request, row, outcome, events)
             if request.status is Status.RUNNING:
                 self.memory.keep(request)
             self._release_if_left(request)
@@ -326,7 +319,7 @@ class Scheduler:
         elif row.num_sampled > 1:
             request.is_drafting = False
 
-    def _take_ids(self, request: Request, row: PlannedRow, outcome: RowOutcome, events: list[Event]) -> None:
+    def _take_outcome(self, request: Request, row: PlannedRow, outcome: RowOutcome, events: list[Event]) -> None:
         if not outcome.finite:
             message = (
                 f"the model's logits after position {row.start_pos + row.num_inputs - 1} hold a NaN or an infinity"
@@ -334,26 +327,17 @@ class Scheduler:
             self.memory.distrust(request)
             events.append(self._end(request, "failed", code="numeric_error", message=message))
             return
+        events.extend(scores_of(request, row, outcome))
+        if not request.wants_answer and request.num_computed == request.num_prompt:
+            events.append(self._end(request, "length"))
         if not outcome.token_ids:
             return
-        num_taken = 0
-        reason: FinishReason | None = None
-        for token_id in outcome.token_ids:
-            request.ids.append(token_id)
-            num_taken += 1
-            if token_id in request.generate.sampling.stop_ids:
-                reason = "stop"
-            elif len(request.ids) == request.max_total:
-                reason = "length"
-            if reason:
-                break
+        tokens, reason = take_ids(request, outcome)
+        events.append(tokens)
         if row.num_sampled > 1 and request.status is Status.RUNNING:
             # What follows was computed from wrong guesses.
-            request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + num_taken
-        self.counts.sampled += num_taken
-        request_id = request.generate.request_id
-        token_ids, digests = tuple(outcome.token_ids[:num_taken]), tuple(outcome.digests[:num_taken])
-        events.append(Tokens(request_id=request_id, token_ids=token_ids, digests=digests))
+            request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + len(tokens.token_ids)
+        self.counts.sampled += len(tokens.token_ids)
         if reason:
             events.append(self._end(request, reason))
 

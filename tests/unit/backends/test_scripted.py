@@ -95,7 +95,7 @@ def test_a_deferred_row_waits_for_its_mask(backend: ScriptedBackend, scripts: Sc
         for token_id in allowed:
             mask[token_id // 32] |= np.uint32(1 << token_id % 32)
         backend.submit(Step(StepId(step_id), [row(0, [1, 2], [step_id], deferred=True)]))
-        backend.sample(StepId(step_id), {0: mask})
+        backend.sample(StepId(step_id), {0: mask[np.newaxis]})
         assert list(backend.collect(StepId(step_id)).rows[0].token_ids) == [expected]
 
 

@@ -70,9 +70,9 @@ class CpuBackend:
         if set(masks) != self._waiting[step_id]:
             raise ValueError(f"step {step_id} has deferred rows {sorted(self._waiting[step_id])}, not {sorted(masks)}")
         for row, mask in masks.items():
-            if mask.shape != (self._mask_words,):
-                raise ValueError(f"the mask of row {row} has shape {mask.shape}, not ({self._mask_words},)")
-        self._device.sample(step_id, list(masks), np.array(list(masks.values()), dtype=np.uint32))
+            if mask.shape != (1, self._mask_words):
+                raise ValueError(f"the masks of row {row} have shape {mask.shape}, not (1, {self._mask_words})")
+        self._device.sample(step_id, list(masks), np.concatenate(list(masks.values()), dtype=np.uint32))
         self._waiting[step_id] = frozenset()
 
     def collect(self, step_id: StepId) -> StepResult:

@@ -207,7 +207,7 @@ def _finish_row(row: Row, inputs: list[int], logits: Floats, mask: NDArray[np.ui
     for index in range(len(inputs) - row.num_sampled, len(inputs)):
         assert row.sampling is not None
         after = logits[index - len(inputs)]
-        sampled = sample(after, row.sampling, pos=row.start_pos + index + 1, allowed=mask)
+        sampled = sample(after, row.sampling, pos=row.start_pos + index + 1, allowed=None if mask is None else mask[0])
         token_ids.append(sampled)
         if row.want_digests:
             digests.append(digest_logits(after))
