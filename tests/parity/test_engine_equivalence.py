@@ -37,7 +37,7 @@ def preempting_always(engine: Engine, every: int) -> None:
     def plan_and_preempt():
         if next(counter) % every == 0:
             for request in scheduler.running[1:]:
-                scheduler._preempt(request)
+                scheduler.preempt(request)
         return plan()
 
     scheduler.plan = plan_and_preempt

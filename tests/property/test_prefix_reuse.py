@@ -190,7 +190,7 @@ def test_a_follower_takes_over_when_its_leader_leaves(how: str, budget: int, whe
     if how == "abort":
         engine.abort("leader")
     elif how == "preempt" and (running := engine.scheduler.running):
-        engine.scheduler._preempt(running[0])
+        engine.scheduler.preempt(running[0])
     engine.finish()
     truth = Engine(prefix_caching=False)
     for name in names:
@@ -293,7 +293,7 @@ def preempting(run: Run) -> None:
     def preempt_and_plan():
         for request in list(run.scheduler.running):
             if source.random() < 0.2:
-                run.scheduler._preempt(request)
+                run.scheduler.preempt(request)
         return plan()
 
     run.scheduler.plan = preempt_and_plan

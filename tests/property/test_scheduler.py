@@ -134,7 +134,7 @@ def test_an_old_long_prompt_does_not_hold_up_decoding_either() -> None:
     run = Run(Trace(cases, num_blocks=400, max_num_seqs=4, budget=304))
     run.step()  # all four start: 300 + 1 + 1 + 1 inputs
     oldest = run.scheduler.running[0]
-    run.scheduler._preempt(oldest)
+    run.scheduler.preempt(oldest)
     run.scheduler.limits = type(run.limits)(1600, 1000, 4, 4, 8)
     for _ in range(3):
         run.step()

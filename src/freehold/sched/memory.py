@@ -55,7 +55,8 @@ class KVMemory:
         return self.tree.match(request.generate.cache_namespace, request.ids, request.num_reusable)
 
     def find_leader(self, request: Request, match: Match, running: Iterable[Request]) -> bool:
-        """Whether a running request is computing blocks that this one could reuse next. It then becomes its leader."""
+        """Whether a running request is computing blocks that this one could reuse next. It then becomes its leader. It
+        must be before this one in order: who is more urgent doesn't wait for who is less."""
         if not self._prefix_caching or request.num_unscored:
             return False
         size, tip = self._block_size, match.tip
@@ -65,6 +66,7 @@ class KVMemory:
             num_full = other.num_prompt // size
             if (
                 other.tip is tip
+                and other.rank < request.rank
                 and other.num_kept < num_full
                 and other.ids[pos : pos + size] == next_ids
                 and other.generate.cache_namespace == request.generate.cache_namespace

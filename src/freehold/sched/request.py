@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from freehold.backends.base import FedBy, RowSampling
+from freehold.backends.base import FedBy, RowSampling, StepId
 from freehold.kv.blocks import BlockTable
 from freehold.kv.prefix import Node
 from freehold.protocol import Generate, Sampling
@@ -47,6 +47,7 @@ class Request:
         num_cached: prompt tokens that were reused when it first started; None before.
         num_needed: available blocks that starting would have taken when it was last tried.
         num_waits: steps since then in which it was known that there are too few.
+        last_step_id: the last step that had a row of it, or 0.
         leader: a request that is computing the first `num_led` blocks of this one's ids, so this one waits.
         is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
     """
@@ -59,6 +60,7 @@ class Request:
         "ids",
         "is_drafting",
         "is_suspect",
+        "last_step_id",
         "leader",
         "max_total",
         "num_cached",
@@ -98,6 +100,7 @@ class Request:
         self.num_planned = 0
         self.num_reached = 0
         self.num_in_flight = 0
+        self.last_step_id = StepId(0)
         self.num_pending = 0
         self.fed_by: FedBy | None = None
         self.is_drafting = False

@@ -10,9 +10,7 @@ row. If that row turns out to have ended the request, the later row is dropped w
 blocks return, since until then the device may write to them.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Protocol
 
 from freehold.backends.base import FedBy, StepId
@@ -22,13 +20,13 @@ from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId
 from freehold.sched.admission import Limits
 from freehold.sched.counts import TokenCounts
 from freehold.sched.deadlines import Deadlines
-from freehold.sched.memory import Copy, KVMemory
+from freehold.sched.draft import StepDraft, Turn, whose_turn
+from freehold.sched.memory import KVMemory
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
-from freehold.sched.policy import Policy, UrgentFirst
+from freehold.sched.policy import Policy, Rank, UrgentFirst
 from freehold.sched.request import Request, Status
+from freehold.sched.roster import Roster
 from freehold.sched.rows import plan_row, scores_of, take_ids
-
-_rank = attrgetter("rank")
 
 MAX_LOOKUPS = 64
 """Prefixes looked up in one step. More requests than that may follow, but finding that out takes some steps then."""
@@ -76,19 +74,24 @@ class Scheduler:
             raise ValueError(f"a request of {limits.max_model_len} tokens doesn't fit in {sizes}")
         self.pool = pool
         self.memory = KVMemory(pool, limits.block_size, prefix_caching=prefix_caching, clock=clock)
-        self.num_preemptions = 0
         self.counts = TokenCounts()
         self.limits = limits
         self._clock = clock
         self._policy: Policy = policy or UrgentFirst()
+        self._roster = Roster(self.memory, self._policy, limits.max_num_seqs)
         self._proposer = proposer
         self._deadlines = Deadlines()
         self._num_arrivals = 0
         self._next_step_id = 0
         self.live: dict[RequestId, Request] = {}
-        self.waiting: list[Request] = []
-        self.running: list[Request] = []
-        self.in_flight: dict[StepId, list[Request]] = {}
+        self.waiting, self.running, self.in_flight = (
+            self._roster.waiting, self._roster.running, self._roster.in_flight,
+        )  # fmt: skip
+
+    @property
+    def num_preemptions(self) -> int:
+        """Since start-up."""
+        return self._roster.num_preemptions
 
     @property
     def has_work(self) -> bool:
@@ -107,7 +110,7 @@ class Scheduler:
         self.counts.accept(request)
         if generate.deadline_s is not None:
             self._deadlines.add(request, now_s + generate.deadline_s)
-        insort(self.waiting, request, key=_rank)
+        self._roster.enter(request)
 
     def abort(self, request_id: RequestId) -> list[Event]:
         """End a request as cancelled. Unknown and ended ids are ignored."""
@@ -136,6 +139,10 @@ class Scheduler:
         """Requests that have not ended and must by some time."""
         return len(self._deadlines)
 
+    def preempt(self, request: Request) -> None:
+        """Take a running request's blocks and let it wait. It happens by itself where rows or blocks run out."""
+        self._roster.preempt(request)
+
     def end_all(self, reason: FinishReason, *, code: str | None = None, message: str | None = None) -> list[Event]:
         """End every request, for instance because the engine stops. Steps in flight must still be applied."""
         return [self._end(request, reason, code=code, message=message) for request in list(self.live.values())]
@@ -145,14 +152,13 @@ class Scheduler:
     def plan(self) -> StepPlan:
         """Decide the next step. If it has rows, it counts as submitted: it must be applied or failed later, in order.
 
-        Running requests come first, in the policy's order, each with as many of its uncomputed tokens as the budget
-        holds after keeping one for every later request that is decoding: a long prompt never holds up others' answers.
-        What is left goes to waiting requests.
+        Running and waiting requests come in the policy's order, each with as many of its uncomputed tokens as the
+        budget holds after keeping one for every later request that is decoding: a long prompt never holds up others'
+        answers, nor the prompt of somebody more urgent.
         """
         self._force()
-        step = _StepDraft(StepId(self._next_step_id), self.limits.max_num_batched_tokens)
-        self._plan_running(step)
-        self._plan_waiting(step)
+        step = StepDraft(StepId(self._next_step_id), self.limits.max_num_batched_tokens)
+        self._plan_rows(step)
         if step.rows:
             self._next_step_id += 1
             self.in_flight[step.step_id] = step.requests
@@ -162,55 +168,75 @@ class Scheduler:
         """Do what tests have switched on."""
         if is_forced(Switch.PREEMPT):
             for request in self.running[1:]:
-                self._preempt(request)
+                self.preempt(request)
         if is_forced(Switch.EVICT):
             self.memory.evict_all()
 
-    def _plan_running(self, step: "_StepDraft") -> None:
+    def _plan_rows(self, step: StepDraft) -> None:
         ready = [(request, self._num_ready(request)) for request in self.running]
-        num_decoding = sum(num_inputs == 1 for _, num_inputs in ready)
-        for request, num_ready in ready:
-            if step.budget == 0 or request.status is not Status.RUNNING:
-                break  # preempted just now by one before it, and so are all after it
-            if num_ready == 0:
-                continue
-            num_decoding -= num_ready == 1
-            num_inputs = min(num_ready, max(1, step.budget - num_decoding))
-            if self._reserve(request, request.num_planned + num_inputs):
-                self._add_row(step, request, num_inputs, max_drafts=step.budget - num_decoding - num_inputs)
+        self._plan_turns(step, whose_turn(ready, step.budget))
+        if not step.rows:  # those whose turn it is wait for the blocks of others, who must get on
+            self._plan_turns(step, [turn for turn in ready if turn[1]])
 
-    def _plan_waiting(self, step: "_StepDraft") -> None:
-        """Start waiting requests while rows, blocks and budget last. All their known tokens get blocks at once; every
-        running request keeps one block to grow into, so that starting one seldom preempts another. Who follows a
-        running request, to reuse what that one computes, holds up nobody behind it."""
-        num_lookups = 0
-        for request in list(self.waiting):
-            if step.budget == 0 or len(self.running) >= self.limits.max_num_seqs:
+    def _plan_turns(self, step: StepDraft, turns: Sequence[Turn]) -> None:
+        step.num_owed = sum(num_ready == 1 for _, num_ready in turns)
+        for request, num_ready in turns:
+            self._start_before(step, request.rank)
+            if request.status is not Status.RUNNING:
+                break  # preempted just now by one before it, and so are all after it
+            step.num_owed -= num_ready == 1
+            num_inputs = min(num_ready, max(1, step.room)) if step.budget else 0
+            if num_inputs and self._roster.reserve(request, request.num_planned + num_inputs):
+                self._add_row(step, request, num_inputs, max_drafts=step.room - num_inputs)
+        step.num_owed = 0
+        self._start_before(step, None)
+
+    def _start_before(self, step: StepDraft, rank: Rank | None) -> None:
+        """Start waiting requests that are before `rank` in order, while rows, blocks and budget last. Nobody passes one
+        that can't start, but for those that follow a running request, to reuse what that one computes."""
+        while not step.is_closed and step.num_passed < len(self.waiting):
+            request = self.waiting[step.num_passed]
+            if rank is not None and request.rank > rank:
                 return
-            if self.memory.follows(request):
-                continue
-            num_spare = len(self.running)
-            if request.num_in_flight or num_lookups == MAX_LOOKUPS or self.memory.must_wait(request, num_spare):
-                return
-            num_lookups += 1
-            match = self.memory.find(request)
-            if self.memory.find_leader(request, match, self.running):
-                continue
-            copies = self.memory.start(request, match, num_spare)
-            if copies is None:
-                return
-            self.counts.reuse(request, request.num_computed)
-            self._take_out(self.waiting, request)
-            request.status = Status.RUNNING
-            insort(self.running, request, key=_rank)
-            step.copies.extend(copies)
-            self._add_row(step, request, min(request.num_uncomputed, step.budget), max_drafts=0)
+            if step.room <= 0:
+                step.is_closed = True
+            elif self.memory.follows(request):
+                step.num_passed += 1
+            elif request.num_in_flight or step.num_lookups == MAX_LOOKUPS or not self._roster.may_have_row(request):
+                step.is_closed = True
+            else:
+                self._start(step, request)
+
+    def _start(self, step: StepDraft, request: Request) -> None:
+        """Give a waiting request blocks for all its known tokens at once, and its first row; or make room, so that it
+        can be tried again. Every running request keeps one block to grow into, so that starting one seldom preempts
+        another."""
+        num_spare = len(self.running)
+        if self.memory.must_wait(request, num_spare):
+            step.is_closed = True
+            return
+        step.num_lookups += 1
+        match = self.memory.find(request)
+        if self.memory.find_leader(request, match, self.running):
+            step.num_passed += 1
+            return
+        if self._roster.is_full:
+            self.preempt(self.running[-1])
+            return  # to be looked at again: what was found in the tree may have changed
+        copies = self.memory.start(request, match, num_spare)
+        if copies is None:
+            step.is_closed = not self._roster.displace(request)
+            return
+        self.counts.reuse(request, request.num_computed)
+        self._roster.start(request)
+        step.copies.extend(copies)
+        self._add_row(step, request, min(request.num_uncomputed, step.room), max_drafts=0)
 
     def _num_ready(self, request: Request) -> int:
         """Inputs of a running request that this step could compute."""
         return 0 if self._proposer is not None and request.num_pending else request.num_uncomputed
 
-    def _add_row(self, step: "_StepDraft", request: Request, num_inputs: int, *, max_drafts: int) -> None:
+    def _add_row(self, step: StepDraft, request: Request, num_inputs: int, *, max_drafts: int) -> None:
         """Plan `num_inputs` tokens of a request whose blocks are reserved, and drafts after them if there is room."""
         is_sampling = request.num_planned + num_inputs == request.num_total and request.wants_answer
         drafts = self._drafts(request, max_drafts) if is_sampling else ()
@@ -218,6 +244,7 @@ class Scheduler:
         self.counts.submit(num_inputs + len(drafts))
         request.num_planned += num_inputs + len(drafts)
         request.num_in_flight += 1
+        request.last_step_id = step.step_id
         if drafts:
             request.is_drafting = True
         elif is_sampling:
@@ -238,44 +265,6 @@ class Scheduler:
         self.memory.grow(request, max(0, missing))
         return drafts
 
-    # ------------------------------------------------------------------ blocks
-
-    def _reserve(self, request: Request, num_positions: int) -> bool:
-        """Give a running request blocks for its first `num_positions`, preempting those behind it if need be. False if
-        it must wait a step: for blocks that steps in flight still use, or because only requests before it hold any.
-
-        The first in order can take from all others, so it always gets on, and so in turn does everyone.
-        """
-        missing = self.memory.num_blocks(num_positions) - len(request.table)
-        if missing <= 0:
-            return True
-        while missing > self.pool.num_available + self._num_returning() and self.running[-1] is not request:
-            self._preempt(self.running[-1])
-        if missing > self.pool.num_available:
-            return False
-        self.memory.grow(request, missing)
-        return True
-
-    def _num_returning(self) -> int:
-        """Blocks that return as soon as the steps in flight are applied."""
-        leaving = {id(r): r for step in self.in_flight.values() for r in step if r.status is not Status.RUNNING}
-        return self.memory.num_returning(leaving.values())
-
-    def _preempt(self, request: Request) -> None:
-        """Take a running request's blocks; it starts over later with the ids it has, and computes what isn't cached
-        any more again."""
-        self._take_out(self.running, request)
-        request.status = Status.WAITING
-        request.num_planned = 0
-        insort(self.waiting, request, key=_rank)
-        self._release_if_left(request)
-        self.num_preemptions += 1
-
-    def _release_if_left(self, request: Request) -> None:
-        """Return the blocks of a request that no longer runs once no step in flight writes to them."""
-        if request.status is not Status.RUNNING and request.num_in_flight == 0:
-            self.memory.release(request)
-
     # ------------------------------------------------------------------ apply
 
     def apply(self, plan: StepPlan, outcomes: Sequence[RowOutcome]) -> list[Event]:
@@ -294,7 +283,7 @@ class Scheduler:
                 self._take_outcome(request, row, outcome, events)
             if request.status is Status.RUNNING:
                 self.memory.keep(request)
-            self._release_if_left(request)
+            self._roster.release_if_left(request)
         return events
 
     def fail_step(self, plan: StepPlan, *, code: str, message: str) -> list[Event]:
@@ -304,7 +293,7 @@ class Scheduler:
             self._settle(request, row, 0)
             if request.status is not Status.ENDED:
                 events.append(self._end(request, "failed", code=code, message=message))
-            self._release_if_left(request)
+            self._roster.release_if_left(request)
         return events
 
     def _settle(self, request: Request, row: PlannedRow, num_valid: int) -> None:
@@ -346,12 +335,11 @@ class Scheduler:
     ) -> Finish:
         """The one place where requests end, in whatever state."""
         del self.live[request.generate.request_id]
-        self._take_out(self.running if request.status is Status.RUNNING else self.waiting, request)
-        request.status = Status.ENDED
+        self._roster.leave(request)
         self.counts.end(request)
         if request.generate.deadline_s is not None:
             self._deadlines.ended()
-        self._release_if_left(request)
+        self._roster.release_if_left(request)
         return Finish(
             request_id=request.generate.request_id,
             reason=reason,
@@ -362,19 +350,3 @@ class Scheduler:
             code=code,
             message=message,
         )
-
-    def _take_out(self, queue: list[Request], request: Request) -> None:
-        del queue[bisect_left(queue, request.rank, key=_rank)]
-
-
-class _StepDraft:
-    """A step while it is being planned."""
-
-    __slots__ = ("budget", "copies", "requests", "rows", "step_id")
-
-    def __init__(self, step_id: StepId, budget: int) -> None:
-        self.step_id = step_id
-        self.budget = budget
-        self.rows: list[PlannedRow] = []
-        self.copies: list[Copy] = []
-        self.requests: list[Request] = []
