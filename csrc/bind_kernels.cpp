@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "builder.h"
 #include "dispatch.h"
 #include "kv_pool.h"
+#include "logprobs.h"
 #include "scratch.h"
 
 namespace nb = nanobind;
@@ -223,28 +225,69 @@ Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> k
     return out;
 }
 
-std::int32_t sample_id(const std::string& isa, Array<float, 1> logits, const SamplingRules& rules, std::uint32_t pos,
-                       std::optional<Array<std::uint32_t, 1>> allowed) {
+// Logits as kernels want them: readable up to whole strips.
+std::vector<float> padded_logits(Array<float, 1> logits) {
+    std::vector<float> padded(logits.data(), logits.data() + logits.size());
+    padded.resize(static_cast<std::size_t>(round_up(static_cast<int>(logits.size()), kStrip)));
+    return padded;
+}
+
+// (id, whether the logits are afterwards what they were)
+nb::tuple sample_id(const std::string& isa, Array<float, 1> logits, const SamplingRules& rules, std::uint32_t pos,
+                    Array<std::int32_t, 1> context_ids, std::optional<Array<std::uint32_t, 1>> allowed) {
     const KernelTable& kernels = choose_kernels(isa);
     const int size = static_cast<int>(logits.size());
-    std::vector<float> padded(logits.data(), logits.data() + size);
-    padded.resize(static_cast<std::size_t>(round_up(size, kStrip)));
-    const std::uint32_t* mask = allowed ? allowed->data() : nullptr;
-    const LogitScan scan = scan_allowed(padded.data(), size, kernels.scan(padded.data(), size), mask);
+    std::vector<float> padded = padded_logits(logits);
+    SamplePlace place;
+    place.pos = pos;
+    place.allowed = allowed ? allowed->data() : nullptr;
+    // In two parts, as a step has it.
+    const int num_ids = static_cast<int>(context_ids.size());
+    place.context = {context_ids.data(), num_ids / 2, context_ids.data() + num_ids / 2, num_ids - num_ids / 2};
     SamplerScratch scratch(size);
-    return sample(kernels, padded.data(), size, scan, rules, pos, mask, scratch);
+    const std::int32_t id =
+        sample(kernels, padded.data(), size, kernels.scan(padded.data(), size), rules, place, scratch);
+    return nb::make_tuple(id, std::memcmp(padded.data(), logits.data(), logits.size() * sizeof(float)) == 0);
+}
+
+nb::tuple logprobs(const std::string& isa, Array<float, 1> logits, std::int32_t token_id, int num_top) {
+    const KernelTable& kernels = choose_kernels(isa);
+    const int size = static_cast<int>(logits.size());
+    const std::vector<float> padded = padded_logits(logits);
+    std::vector<std::int32_t> spare(logits.size());
+    const TokenLogprobs found =
+        logprobs_of(kernels, padded.data(), size, kernels.scan(padded.data(), size), token_id, num_top, spare);
+    nb::list top;
+    for (const auto& [id, logprob] : found.top) top.append(nb::make_tuple(id, logprob));
+    return nb::make_tuple(found.logprob, found.rank, nb::tuple(top));
+}
+
+// Each rule by name, as in `freehold.backends.base.RowSampling`.
+SamplingRules make_rules(nb::handle from) {
+    const auto number = [&](const char* name) { return nb::cast<double>(from.attr(name)); };
+    SamplingRules rules;
+    rules.temperature = number("temperature");
+    rules.top_p = number("top_p");
+    rules.min_p = number("min_p");
+    rules.top_k = nb::cast<std::int64_t>(from.attr("top_k"));
+    rules.seed = nb::cast<std::uint64_t>(from.attr("seed"));
+    rules.choice = nb::cast<std::uint32_t>(from.attr("choice"));
+    rules.presence_penalty = number("presence_penalty");
+    rules.frequency_penalty = number("frequency_penalty");
+    rules.repetition_penalty = number("repetition_penalty");
+    rules.num_prompt = nb::cast<int>(from.attr("num_prompt_tokens"));
+    rules.min_end_pos = rules.num_prompt + nb::cast<int>(from.attr("min_tokens"));
+    for (nb::handle id : from.attr("stop_ids")) rules.stop_ids.push_back(nb::cast<std::int32_t>(id));
+    for (nb::handle pair : from.attr("logit_bias")) {
+        rules.bias_ids.push_back(nb::cast<std::int32_t>(pair[0]));
+        rules.biases.push_back(nb::cast<double>(pair[1]));
+    }
+    return rules;
 }
 
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
-    nb::class_<SamplingRules>(m, "SamplingRules")
-        .def(
-            "__init__",
-            [](SamplingRules* self, double temperature, std::int64_t top_k, double top_p, double min_p,
-               std::uint64_t seed,
-               std::uint32_t choice) { new (self) SamplingRules{temperature, top_p, min_p, top_k, seed, choice}; },
-            nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "choice"_a);
     m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a);
     m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "strips_each"_a);
     m.def("quantize", quantize, "isa"_a, "x"_a);
@@ -254,7 +297,14 @@ void bind_kernels(nb::module_& m) {
     m.def("rotate", rotate, "isa"_a, "heads"_a, "cosines"_a, "sines"_a, "scale"_a);
     m.def("attend", attend, "isa"_a, "queries"_a, "keys"_a, "values"_a, "block_ids"_a, "block_size"_a, "bf16"_a,
           "window"_a.none(), "tokens_each"_a);
-    m.def("sample", sample_id, "isa"_a, "logits"_a, "rules"_a, "pos"_a, "allowed"_a.none());
+    m.def(
+        "sample",
+        [](const std::string& isa, Array<float, 1> logits, nb::handle rules, std::uint32_t pos,
+           Array<std::int32_t, 1> context_ids, std::optional<Array<std::uint32_t, 1>> allowed) {
+            return sample_id(isa, logits, make_rules(rules), pos, context_ids, allowed);
+        },
+        "isa"_a, "logits"_a, "rules"_a, "pos"_a, "context_ids"_a, "allowed"_a.none());
+    m.def("logprobs", logprobs, "isa"_a, "logits"_a, "token_id"_a, "num_top"_a);
     m.def("digest",
           [](Array<float, 1> logits) { return digest_logits(logits.data(), static_cast<int>(logits.size())); });
 }

@@ -1,5 +1,6 @@
 #include "device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -11,6 +12,8 @@
 
 namespace freehold {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kRememberedSteps = 64;  // more than a runner keeps in flight
 
@@ -35,8 +38,7 @@ Device::Device(std::unique_ptr<Model> model, const KernelTable& kernels, const D
 Device::~Device() { close(); }
 
 std::size_t Device::scratch_bytes() const {
-    return scratch_.num_bytes() + samplers_.size() * static_cast<std::size_t>(model_->vocab_size) *
-                                      (2 * sizeof(std::uint64_t) + sizeof(std::int32_t));
+    return scratch_.num_bytes() + samplers_.size() * samplers_.front().num_bytes();
 }
 
 void Device::drive() {
@@ -136,9 +138,15 @@ void Device::check(const Step& step) const {
     if (static_cast<int>(step.token_ids.size()) > options_.max_tokens) {
         refuse(step, std::to_string(step.token_ids.size()) + " inputs, at most " + std::to_string(options_.max_tokens));
     }
-    for (const std::int32_t id : step.token_ids) {
-        if (id < 0 || id >= model_->vocab_size) refuse(step, "token id " + std::to_string(id) + " is no token");
-    }
+    const auto check_ids = [&](const std::vector<std::int32_t>& ids) {
+        for (const std::int32_t id : ids) {
+            if (id < 0 || id >= model_->vocab_size) refuse(step, "token id " + std::to_string(id) + " is no token");
+        }
+    };
+    check_ids(step.token_ids);
+    check_ids(step.context_ids);
+    check_ids(step.scored_ids);
+    for (const StepRow& row : step.rows) check_ids(row.rules.bias_ids);
     for (const std::int32_t id : step.block_ids) {
         if (id < 0 || id >= options_.num_blocks) refuse(step, "block id " + std::to_string(id) + " is no block");
     }
@@ -151,6 +159,12 @@ void Device::check(const Step& step) const {
         if (row.num_sampled < 0 || row.num_sampled > row.num_tokens) {
             refuse(step,
                    std::to_string(row.num_sampled) + " samples from " + std::to_string(row.num_tokens) + " inputs");
+        }
+        if (row.num_scored > row.num_tokens) {
+            refuse(step, std::to_string(row.num_scored) + " ids follow " + std::to_string(row.num_tokens) + " inputs");
+        }
+        if (row.rules.has_penalties() && row.num_context != row.start_pos) {
+            refuse(step, std::to_string(row.num_context) + " ids before position " + std::to_string(row.start_pos));
         }
     }
 }
@@ -169,14 +183,27 @@ void Device::fill_fed_inputs(Step& step) const {
     }
 }
 
-void Device::wait_for_masks(Pending& pending) {
-    std::unique_lock lock(mutex_);
-    work_came_.wait(lock, [&] { return closing_ || !pending.needs_masks; });
-    if (pending.needs_masks) refuse(pending.step, "the device was closed before its masks came");
+// Returns the seconds it took.
+double Device::wait_for_masks(Pending& pending) {
+    const auto start = Clock::now();
+    {
+        std::unique_lock lock(mutex_);
+        work_came_.wait(lock, [&] { return closing_ || !pending.needs_masks; });
+        if (pending.needs_masks) refuse(pending.step, "the device was closed before its masks came");
+    }
+    const auto num_words = static_cast<std::size_t>(model_->vocab_size + 31) / 32;
+    for (std::size_t index = 0; index < pending.step.rows.size(); ++index) {
+        const StepRow& row = pending.step.rows[index];
+        const auto found = pending.masks.find(static_cast<int>(index));
+        const std::size_t size = found == pending.masks.end() ? 0 : found->second.size();
+        if (row.deferred && size != static_cast<std::size_t>(row.num_sampled) * num_words) {
+            refuse(pending.step, "row " + std::to_string(index) + " lacks a mask, or has another's");
+        }
+    }
+    return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 void Device::run_step(Pending& pending) {
-    using Clock = std::chrono::steady_clock;
     Step& step = pending.step;
     // Rows that are fed by this step may follow even if it fails; their ids mean nothing then.
     std::vector<std::int32_t>& last = last_ids_[step.id];
@@ -187,19 +214,22 @@ void Device::run_step(Pending& pending) {
     const auto start = Clock::now();
     Outcome outcome(step, model_->vocab_size, kernels_);
     forward_.prepare(step);
-    team_.run([&](int thread) {
-        forward_.layers(thread);
-        outcome.run(forward_, scratch_, team_, samplers_, thread);
-    });
-    double run_s = std::chrono::duration<double>(Clock::now() - start).count();
-    if (pending.needs_masks || !pending.masks.empty()) {
-        wait_for_masks(pending);
-        const auto again = Clock::now();
-        for (const auto& [row, mask] : pending.masks) outcome.finish_deferred(row, mask.data(), samplers_[0]);
-        run_s += std::chrono::duration<double>(Clock::now() - again).count();
+    double waited_s = 0.0;
+    const bool defers =
+        std::any_of(step.rows.begin(), step.rows.end(), [](const StepRow& row) { return row.deferred; });
+    if (defers) {
+        team_.run([&](int thread) {
+            forward_.layers(thread);
+            outcome.begin(forward_, scratch_);
+        });
+        waited_s = wait_for_masks(pending);
     }
+    team_.run([&](int thread) {
+        if (!defers) forward_.layers(thread);
+        outcome.run(forward_, scratch_, team_, samplers_, pending.masks, defers, thread);
+    });
+    pending.output.run_s = std::chrono::duration<double>(Clock::now() - start).count() - waited_s;
     pending.output.rows = outcome.results();
-    pending.output.run_s = run_s;
     for (std::size_t row = 0; row < last.size(); ++row) {
         const std::vector<std::int32_t>& ids = pending.output.rows[row].token_ids;
         if (!ids.empty()) last[row] = ids.back();

@@ -28,9 +28,6 @@ struct DeviceOptions {
     bool pin = false;
 };
 
-// Row → bit set of the tokens that it may sample.
-using Masks = std::map<int, std::vector<std::uint32_t>>;
-
 class Device {
   public:
     // `model` must be complete. Throws std::bad_alloc if memory cannot be reserved.
@@ -70,7 +67,7 @@ class Device {
     void run_step(Pending& pending);
     void check(const Step& step) const;
     void fill_fed_inputs(Step& step) const;
-    void wait_for_masks(Pending& pending);
+    double wait_for_masks(Pending& pending);
 
     std::unique_ptr<Model> model_;
     const KernelTable& kernels_;

@@ -134,6 +134,16 @@ struct KernelTable {
     LogitScan (*scan)(const float* logits, int count);
     // Token ids of [begin, end) that could reach `best`, all of them and few others; returns how many.
     int (*noise_candidates)(const NoiseCall& call, std::int32_t* ids);
+
+    // Of finite logits that are readable up to a multiple of 16. The twins of `freehold.sample.logprobs`, bit for bit.
+    // Sum of exp(logit - highest), in sixteen lanes that are folded at the end.
+    double (*exp_sum)(const float* logits, int count, float highest);
+    // 1 + how many are likelier than `id`: higher, or equal with a lower id.
+    int (*rank)(const float* logits, int count, int id);
+    // Ids of [begin, end) with logits above a threshold, ascending; `begin` is a multiple of 16. Returns how many.
+    int (*above)(const float* logits, int begin, int end, float threshold, std::int32_t* ids);
+    // The lowest id among the highest logits of a bit set's members. It has one at least.
+    LogitScan (*scan_allowed)(const float* logits, int count, const std::uint32_t* allowed);
 };
 
 const KernelTable& generic_kernels();

@@ -15,7 +15,7 @@ inline constexpr double kRoundingShift = 0x1.8p+52;
 inline constexpr double kExpLowestDouble = -708.0;
 
 // x must be positive, normal and finite.
-inline double log_fixed(double x) {
+FREEHOLD_INLINE double log_fixed(double x) {
     constexpr std::uint64_t kFractionMask = 0x000fffffffffffffu;
     constexpr std::uint64_t kSqrt2Mantissa = 0x6a09e667f3bcdu;
     const std::uint64_t bits = bit_cast<std::uint64_t>(x);
@@ -37,7 +37,7 @@ inline constexpr double kInverseFactorials[14] = {
 };
 
 // x <= 0, minus infinity included.
-inline double exp_fixed(double x) {
+FREEHOLD_INLINE double exp_fixed(double x) {
     if (!(x >= kExpLowestDouble)) return 0.0;
     const double k = (x * kLog2E + kRoundingShift) - kRoundingShift;
     const double r = (x - k * kLn2High) - k * kLn2Low;

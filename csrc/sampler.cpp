@@ -141,33 +141,61 @@ int sample_sorted(const float* logits, int vocab_size, const LogitScan& scan, co
     return best.id;
 }
 
+// The allowed tokens but those that end the answer; `allowed` itself if there are no others.
+const std::uint32_t* without_stops(const std::uint32_t* allowed, int vocab_size,
+                                   const std::vector<std::int32_t>& stop_ids, std::vector<std::uint32_t>& mask) {
+    if (allowed == nullptr) {
+        std::fill(mask.begin(), mask.end(), 0xffffffffu);
+    } else {
+        std::copy_n(allowed, mask.size(), mask.begin());
+    }
+    for (const std::int32_t id : stop_ids) {
+        if (id >= 0 && id < vocab_size) mask[static_cast<std::size_t>(id / 32)] &= ~(1u << (id % 32));
+    }
+    return allows_any(mask.data(), vocab_size) ? mask.data() : allowed;
+}
+
 }  // namespace
 
 SamplerScratch::SamplerScratch(int vocab_size)
     : keys(static_cast<std::size_t>(vocab_size)),
       spare(static_cast<std::size_t>(vocab_size)),
-      ids(static_cast<std::size_t>(vocab_size)) {}
+      ids(static_cast<std::size_t>(vocab_size)),
+      mask(static_cast<std::size_t>(vocab_size + 31) / 32),
+      adjuster(vocab_size) {}
 
-LogitScan scan_allowed(const float* logits, int vocab_size, const LogitScan& all, const std::uint32_t* allowed) {
-    if (allowed == nullptr || !all.finite) return all;
-    LogitScan found{-__builtin_inff(), 0, true};
-    for (int id = 0; id < vocab_size; ++id) {
-        if (is_allowed(allowed, id) && logits[id] > found.highest) {
-            found.highest = logits[id];
-            found.highest_id = id;
-        }
-    }
-    return found;
+std::size_t SamplerScratch::num_bytes() const {
+    return keys.size() * (2 * sizeof(std::uint64_t) + 2 * sizeof(std::int32_t)) + mask.size() * sizeof(std::uint32_t);
 }
 
-std::int32_t sample(const KernelTable& kernels, const float* logits, int vocab_size, const LogitScan& scan,
-                    const SamplingRules& rules, std::uint32_t pos, const std::uint32_t* allowed,
-                    SamplerScratch& scratch) {
-    if (rules.temperature == 0.0) return scan.highest_id;
-    if (rules.top_k <= 0 && rules.top_p >= 1.0) {
-        return sample_unsorted(kernels, logits, vocab_size, scan, rules, pos, allowed, scratch);
+bool allows_any(const std::uint32_t* allowed, int vocab_size) {
+    const int whole = vocab_size / 32;
+    if (std::any_of(allowed, allowed + whole, [](std::uint32_t word) { return word != 0; })) return true;
+    return vocab_size % 32 != 0 && (allowed[whole] & ((1u << (vocab_size % 32)) - 1u)) != 0;
+}
+
+std::int32_t sample(const KernelTable& kernels, float* logits, int vocab_size, const LogitScan& raw,
+                    const SamplingRules& rules, const SamplePlace& place, SamplerScratch& scratch) {
+    const std::uint32_t* allowed = place.allowed;
+    if (place.pos < rules.min_end_pos && !rules.stop_ids.empty()) {
+        allowed = without_stops(allowed, vocab_size, rules.stop_ids, scratch.mask);
     }
-    return sample_sorted(logits, vocab_size, scan, rules, pos, allowed, scratch);
+    const bool changes = rules.changes_logits();
+    if (changes) scratch.adjuster.apply(logits, rules, place.context);
+    LogitScan scan = raw;
+    if (allowed != nullptr) {
+        scan = kernels.scan_allowed(logits, vocab_size, allowed);
+    } else if (changes) {
+        scan = kernels.scan(logits, vocab_size);
+    }
+    std::int32_t id = scan.highest_id;
+    if (rules.temperature != 0.0) {
+        const bool sorts = rules.top_k > 0 || rules.top_p < 1.0;
+        id = sorts ? sample_sorted(logits, vocab_size, scan, rules, place.pos, allowed, scratch)
+                   : sample_unsorted(kernels, logits, vocab_size, scan, rules, place.pos, allowed, scratch);
+    }
+    if (changes) scratch.adjuster.undo(logits);
+    return id;
 }
 
 std::uint64_t digest_logits(const float* logits, int vocab_size) {

@@ -4,17 +4,27 @@
 #include <cstdint>
 #include <vector>
 
+#include "adjust.h"
 #include "kernels.h"
 
 namespace freehold {
 
-struct SamplingRules {
+struct SamplingRules : AdjustmentRules {
     double temperature = 0.0;
     double top_p = 1.0;
     double min_p = 0.0;
     std::int64_t top_k = 0;
     std::uint64_t seed = 0;
     std::uint32_t choice = 0;
+    std::int64_t min_end_pos = 0;  // below this position, `stop_ids` may not be sampled
+    std::vector<std::int32_t> stop_ids;
+};
+
+// What decides about one id besides rules and logits.
+struct SamplePlace {
+    std::uint32_t pos = 0;                   // that the id takes
+    const std::uint32_t* allowed = nullptr;  // a bit set over the vocabulary, or all
+    Context context;                         // used by penalties only
 };
 
 // Buffers of one sampling thread, as long as the vocabulary.
@@ -23,16 +33,18 @@ struct SamplerScratch {
     std::vector<std::uint64_t> keys;
     std::vector<std::uint64_t> spare;
     std::vector<std::int32_t> ids;
+    std::vector<std::uint32_t> mask;  // a bit a token
+    Adjuster adjuster;
+    std::size_t num_bytes() const;
 };
 
-// Picks the token that takes absolute position `pos`. Logits must be finite; `scan` describes them. `allowed` is a bit
-// set over the vocabulary with at least one member, or null.
-std::int32_t sample(const KernelTable& kernels, const float* logits, int vocab_size, const LogitScan& scan,
-                    const SamplingRules& rules, std::uint32_t pos, const std::uint32_t* allowed,
-                    SamplerScratch& scratch);
+// Whether a bit set over the vocabulary has a member.
+bool allows_any(const std::uint32_t* allowed, int vocab_size);
 
-// The lowest id among the highest logits that `allowed` permits, and whether all logits are finite.
-LogitScan scan_allowed(const float* logits, int vocab_size, const LogitScan& all, const std::uint32_t* allowed);
+// Picks a token. Logits must be finite, and `scan` describes them; they are changed meanwhile, and back again. The
+// place's `allowed` has a member.
+std::int32_t sample(const KernelTable& kernels, float* logits, int vocab_size, const LogitScan& scan,
+                    const SamplingRules& rules, const SamplePlace& place, SamplerScratch& scratch);
 
 // Sum of SplitMix64 finalizers over (index, bits): the twin of `freehold.sample.digest`.
 std::uint64_t digest_logits(const float* logits, int vocab_size);

@@ -191,5 +191,39 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
     return {dot8(sum.a, weights.a, x), dot8(sum.b, weights.b, x)};
 }
 
+FREEHOLD_INLINE M lanes_of(unsigned bits) {
+    const __m256i low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i high = _mm256_slli_epi32(low, 8);
+    const __m256i all = _mm256_set1_epi32(static_cast<int>(bits));
+    return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, low), low)),
+            _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(all, high), high))};
+}
+
+struct D {
+    __m256d a, b;
+};
+FREEHOLD_INLINE D d_set(double x) { return {_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
+FREEHOLD_INLINE D d_widen(__m256 x) {
+    return {_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+}
+FREEHOLD_INLINE D d_from_low(F x) { return d_widen(x.a); }
+FREEHOLD_INLINE D d_from_high(F x) { return d_widen(x.b); }
+FREEHOLD_INLINE void d_store(double* p, D x) {
+    _mm256_storeu_pd(p, x.a);
+    _mm256_storeu_pd(p + 4, x.b);
+}
+FREEHOLD_INLINE D d_add(D x, D y) { return {_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b)}; }
+FREEHOLD_INLINE D d_sub(D x, D y) { return {_mm256_sub_pd(x.a, y.a), _mm256_sub_pd(x.b, y.b)}; }
+FREEHOLD_INLINE D d_mul(D x, D y) { return {_mm256_mul_pd(x.a, y.a), _mm256_mul_pd(x.b, y.b)}; }
+FREEHOLD_INLINE D d_where_at_least(D x, D y, D z) {
+    return {_mm256_and_pd(_mm256_cmp_pd(x.a, y.a, _CMP_GE_OQ), z.a),
+            _mm256_and_pd(_mm256_cmp_pd(x.b, y.b, _CMP_GE_OQ), z.b)};
+}
+FREEHOLD_INLINE __m256d d_power4(__m256d shifted) {
+    const __m256i exponent = _mm256_add_epi64(_mm256_castpd_si256(shifted), _mm256_set1_epi64x(1023));
+    return _mm256_castsi256_pd(_mm256_slli_epi64(exponent, 52));
+}
+FREEHOLD_INLINE D d_power(D shifted) { return {d_power4(shifted.a), d_power4(shifted.b)}; }
+
 }  // namespace
 }  // namespace freehold::avx2

@@ -120,5 +120,27 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
     return _mm512_dpbusd_epi32(sum, weights, x.bytes);
 }
 
+// The lanes of the set bits.
+FREEHOLD_INLINE M lanes_of(unsigned bits) { return static_cast<M>(bits); }
+
+// Eight doubles. Never fused.
+using D = __m512d;
+FREEHOLD_INLINE D d_set(double x) { return _mm512_set1_pd(x); }
+FREEHOLD_INLINE D d_from_low(F a) { return _mm512_cvtps_pd(_mm512_castps512_ps256(a)); }
+FREEHOLD_INLINE D d_from_high(F a) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)); }
+FREEHOLD_INLINE void d_store(double* p, D a) { _mm512_storeu_pd(p, a); }
+FREEHOLD_INLINE D d_add(D a, D b) { return _mm512_add_pd(a, b); }
+FREEHOLD_INLINE D d_sub(D a, D b) { return _mm512_sub_pd(a, b); }
+FREEHOLD_INLINE D d_mul(D a, D b) { return _mm512_mul_pd(a, b); }
+// `a` where x >= y, else 0.
+FREEHOLD_INLINE D d_where_at_least(D x, D y, D a) {
+    return _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(x, y, _CMP_GE_OQ), a);
+}
+// 2^k, for integers k that were rounded by adding 1.5 * 2^52: they are in the low bits still.
+FREEHOLD_INLINE D d_power(D shifted) {
+    const __m512i exponent = _mm512_add_epi64(_mm512_castpd_si512(shifted), _mm512_set1_epi64(1023));
+    return _mm512_castsi512_pd(_mm512_slli_epi64(exponent, 52));
+}
+
 }  // namespace
 }  // namespace freehold::avx512

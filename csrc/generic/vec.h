@@ -166,5 +166,30 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
     return sum + sum_pairs(even) + sum_pairs(odd);
 }
 
+FREEHOLD_INLINE M lanes_of(unsigned bits) {
+    const I lane = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+    return (i_set(static_cast<int>(bits)) & lane) == lane;
+}
+
+typedef double D __attribute__((vector_size(64)));
+typedef std::int64_t I64 __attribute__((vector_size(64)));
+FREEHOLD_INLINE D d_set(double x) { return D{} + x; }
+FREEHOLD_INLINE D d_from_low(F a) {
+    typedef float Half __attribute__((vector_size(32)));
+    return __builtin_convertvector(load_as<Half>(&a), D);
+}
+FREEHOLD_INLINE D d_from_high(F a) {
+    typedef float Half __attribute__((vector_size(32)));
+    return __builtin_convertvector(load_as<Half>(reinterpret_cast<const float*>(&a) + 8), D);
+}
+FREEHOLD_INLINE void d_store(double* p, D a) { std::memcpy(p, &a, sizeof a); }
+FREEHOLD_INLINE D d_add(D a, D b) { return a + b; }
+FREEHOLD_INLINE D d_sub(D a, D b) { return a - b; }
+FREEHOLD_INLINE D d_mul(D a, D b) { return a * b; }
+FREEHOLD_INLINE D d_where_at_least(D x, D y, D a) {
+    return reinterpret_cast<D>(reinterpret_cast<I64>(x >= y) & reinterpret_cast<I64>(a));
+}
+FREEHOLD_INLINE D d_power(D shifted) { return reinterpret_cast<D>((reinterpret_cast<U64>(shifted) + 1023) << 52); }
+
 }  // namespace
 }  // namespace freehold::generic

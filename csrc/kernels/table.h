@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/noise_candidates.h"
+#include "kernels/probabilities.h"
 #include "kernels/rowwise.h"
 
 namespace freehold::FREEHOLD_ISA {
@@ -24,6 +25,10 @@ constexpr KernelTable kTable = {
     .finish = finish,
     .scan = scan,
     .noise_candidates = noise_candidates,
+    .exp_sum = exp_sum,
+    .rank = rank,
+    .above = above,
+    .scan_allowed = scan_allowed,
 };
 
 }  // namespace

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+_Logprobs = tuple[float, int, tuple[tuple[int, float], ...]]
+_Row = tuple[list[int], list[int], NDArray[np.float32] | None, bool, list[_Logprobs], list[_Logprobs]]
+
 class StepRefused(Exception): ...  # noqa: N818
 
 def available_isas() -> list[str]: ...
@@ -58,14 +61,13 @@ class Device:
         step_id: int,
         columns: NDArray[np.int64],
         rules: NDArray[np.float64],
-        seeds: NDArray[np.uint64],
         token_ids: NDArray[np.int32],
         block_ids: NDArray[np.int32],
+        more_ids: NDArray[np.int32],
+        biases: NDArray[np.float64],
     ) -> None: ...
-    def sample(self, step_id: int, rows: Sequence[int], masks: NDArray[np.uint32]) -> None: ...
-    def collect(
-        self, step_id: int
-    ) -> tuple[list[tuple[list[int], list[int], NDArray[np.float32] | None, bool]], float]: ...
+    def sample(self, step_id: int, rows: Sequence[int], counts: Sequence[int], masks: NDArray[np.uint32]) -> None: ...
+    def collect(self, step_id: int) -> tuple[list[_Row], float]: ...
     def copy_blocks(self, pairs: Sequence[int]) -> None: ...
     def read_block(self, block_id: int) -> bytes: ...
     def write_block(self, block_id: int, data: bytes) -> None: ...
@@ -77,11 +79,6 @@ class Device:
 
 class kernels:  # noqa: N801
     """Single kernels, for their parity tests."""
-
-    class SamplingRules:
-        def __init__(
-            self, *, temperature: float, top_k: int, top_p: float, min_p: float, seed: int, choice: int
-        ) -> None: ...
 
     @staticmethod
     def unpack(
@@ -131,9 +128,14 @@ class kernels:  # noqa: N801
     def sample(
         isa: str,
         logits: NDArray[np.float32],
-        rules: kernels.SamplingRules,
+        rules: object,
         pos: int,
+        context_ids: NDArray[np.int32],
         allowed: NDArray[np.uint32] | None,
-    ) -> int: ...
+    ) -> tuple[int, bool]: ...
+    @staticmethod
+    def logprobs(
+        isa: str, logits: NDArray[np.float32], token_id: int, num_top: int
+    ) -> tuple[float, int, tuple[tuple[int, float], ...]]: ...
     @staticmethod
     def digest(logits: NDArray[np.float32], /) -> int: ...

@@ -1,21 +1,24 @@
 """From logits to a token id, in numpy: the definition that native samplers reproduce bit for bit.
 
-Order of work: allowed tokens, greedy or temperature, min_p, top_k, top_p, Gumbel-max. All arithmetic after the float32
-logits is float64, and every sum has one order.
+Order of work: bias and penalties (`freehold.sample.adjust`), allowed tokens, min_tokens, greedy or temperature, min_p,
+top_k, top_p, Gumbel-max. All arithmetic after the float32 logits is float64, and every sum has one order.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from freehold.sample import mathx, noise
+from freehold.sample.adjust import AdjustmentRules, adjust
 
+NO_IDS = np.empty(0, dtype=np.int32)
 SMALLEST_MIN_P = 2.0**-1022
 """`mathx.log` takes normal numbers only."""
 
 
-class SamplingRules(Protocol):
+class SamplingRules(AdjustmentRules, Protocol):
     """What decides about one row; `freehold.backends.base.RowSampling` is one. 0, 1.0 and 0.0 turn the filters off."""
 
     @property
@@ -30,22 +33,35 @@ class SamplingRules(Protocol):
     def seed(self) -> int: ...
     @property
     def choice(self) -> int: ...
+    @property
+    def min_tokens(self) -> int: ...
+    @property
+    def stop_ids(self) -> Sequence[int]: ...
 
 
 def sample(
-    logits: NDArray[np.float32], rules: SamplingRules, *, pos: int, allowed: NDArray[np.uint32] | None = None
+    logits: NDArray[np.float32],
+    rules: SamplingRules,
+    *,
+    pos: int,
+    context_ids: NDArray[np.int32] = NO_IDS,
+    allowed: NDArray[np.uint32] | None = None,
 ) -> int:
     """Pick the token that takes absolute position `pos`.
 
     Args:
         logits: (V,), finite.
         rules: a temperature of 0 is greedy: the highest logit, among equals the lowest id.
+        context_ids: (pos,), the ids at all positions before; read only if there are penalties.
         allowed: uint32 (ceil(V / 32),), bit t of the whole set if token t may be picked; None allows all.
 
     Raises:
         ValueError: no token is allowed.
     """
+    logits = adjust(logits, rules, context_ids)
     token_ids = allowed_ids(allowed, logits.size)
+    if pos < rules.num_prompt_tokens + rules.min_tokens:
+        token_ids = without_stops(token_ids, rules.stop_ids)
     if rules.temperature == 0.0:
         return int(token_ids[np.argmax(logits[token_ids])])
     token_ids, scaled = keep(logits, token_ids, rules)
@@ -63,6 +79,12 @@ def allowed_ids(allowed: NDArray[np.uint32] | None, vocab_size: int) -> NDArray[
     if token_ids.size == 0:
         raise ValueError("the mask allows no token")
     return token_ids
+
+
+def without_stops(token_ids: NDArray[np.int64], stop_ids: Sequence[int]) -> NDArray[np.int64]:
+    """Allowed tokens that don't end the answer; all of them if there are no others."""
+    others = token_ids[~np.isin(token_ids, stop_ids)]
+    return others if others.size else token_ids
 
 
 def keep(

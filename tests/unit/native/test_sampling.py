@@ -1,28 +1,24 @@
 """Native sampling against its definition in numpy: the same id, always."""
 
 import itertools
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from freehold import _native
+from freehold.backends.base import RowSampling
 from freehold.sample.digest import digest_logits
 from freehold.sample.sampler import sample
 
-
-@dataclass(frozen=True)
-class Rules:
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
-    choice: int = 0
+PLAIN = RowSampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, choice=0)
+NO_IDS = np.empty(0, dtype=np.int32)
 
 
-def native_id(isa, logits, rules: Rules, pos: int, allowed=None) -> int:
-    return _native.kernels.sample(isa, logits, _native.kernels.SamplingRules(**asdict(rules)), pos, allowed)
+def native_id(isa, logits, rules: RowSampling, pos: int, allowed=None, context_ids=NO_IDS) -> int:
+    token_id, is_restored = _native.kernels.sample(isa, logits, rules, pos, context_ids, allowed)
+    assert is_restored, "logits are lent, and come back as they were"
+    return token_id
 
 
 def shapes(size: int) -> dict[str, np.ndarray]:
@@ -56,7 +52,7 @@ KEEP = [  # top_k, top_p, min_p
     (3, 0.0, 0.0),
 ]
 FILTERS = [
-    Rules(temperature=t, top_k=k, top_p=p, min_p=m)
+    replace(PLAIN, temperature=t, top_k=k, top_p=p, min_p=m)
     for t, (k, p, m) in itertools.product(
         (0.0, 0.3, 1.0, 2.5, 1e-30),
         KEEP,
@@ -67,17 +63,17 @@ FILTERS = [
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 600])
 def test_every_filter_on_every_shape(isa, size) -> None:
     for (name, logits), (index, rules) in itertools.product(shapes(size).items(), enumerate(FILTERS)):
-        seeded = Rules(**asdict(rules) | {"seed": 2**64 - 1 - index, "choice": index})
+        seeded = replace(rules, seed=2**64 - 1 - index, choice=index)
         assert native_id(isa, logits, seeded, 11) == sample(logits, seeded, pos=11), (name, rules)
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(top_p=0.95), Rules(top_k=40, top_p=0.9), Rules(min_p=0.05)], ids=str)
-def test_a_whole_vocabulary_at_many_positions(isa, rules) -> None:
+@pytest.mark.parametrize("keep", [{}, {"top_p": 0.95}, {"top_k": 40, "top_p": 0.9}, {"min_p": 0.05}], ids=str)
+def test_a_whole_vocabulary_at_many_positions(isa, keep) -> None:
     rng = np.random.default_rng(3)
     found = set()
     for pos in range(12):
         logits = rng.standard_normal(49_152).astype(np.float32) * np.float32(rng.uniform(0.5, 4))
-        seeded = Rules(**asdict(rules) | {"seed": pos * 77, "choice": pos % 3})
+        seeded = replace(PLAIN, **keep, seed=pos * 77, choice=pos % 3)
         expected = sample(logits, seeded, pos=2**31 + pos)
         assert native_id(isa, logits, seeded, 2**31 + pos) == expected
         found.add(expected)
@@ -87,9 +83,8 @@ def test_a_whole_vocabulary_at_many_positions(isa, rules) -> None:
 def test_masks(isa) -> None:
     rng = np.random.default_rng(4)
     logits = rng.standard_normal(333).astype(np.float32) * np.float32(3)
-    for share, rules in itertools.product(
-        (0.5, 0.01), (Rules(), Rules(temperature=0.0), Rules(top_k=5), Rules(top_p=0.4))
-    ):
+    for share, keep in itertools.product((0.5, 0.01), ({}, {"temperature": 0.0}, {"top_k": 5}, {"top_p": 0.4})):
+        rules = replace(PLAIN, **keep)
         bits = rng.random(352) < share
         bits[7] = True
         allowed = np.packbits(bits, bitorder="little").view(np.uint32)

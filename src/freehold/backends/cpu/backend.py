@@ -35,7 +35,8 @@ class CpuBackend:
         self._device = loaded.device
         self._layouts = loaded.layouts
         self._weight_bytes = loaded.weight_bytes
-        self._waiting: dict[StepId, frozenset[int]] = {}  # rows that wait for masks, of each step not yet collected
+        # of each step not yet collected, the rows that wait for masks, and for how many
+        self._waiting: dict[StepId, dict[int, int]] = {}
 
     @property
     def numeric_format(self) -> NumericFormat:
@@ -60,20 +61,28 @@ class CpuBackend:
     def submit(self, step: Step) -> None:
         """Queue a step; a malformed one fails in `collect`."""
         arrays = flatten(step, self._options.block_size)
-        self._waiting[step.step_id] = frozenset(index for index, row in enumerate(step.rows) if row.deferred)
+        self._waiting[step.step_id] = {index: row.num_sampled for index, row in enumerate(step.rows) if row.deferred}
         self._device.submit(
-            step.step_id, arrays.columns, arrays.rules, arrays.seeds, arrays.token_ids, arrays.block_ids
+            step.step_id,
+            arrays.columns,
+            arrays.rules,
+            arrays.token_ids,
+            arrays.block_ids,
+            arrays.more_ids,
+            arrays.biases,
         )
 
     def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
         """Bring the masks of a step's deferred rows. Raises ValueError if rows or sizes don't fit."""
-        if set(masks) != self._waiting[step_id]:
-            raise ValueError(f"step {step_id} has deferred rows {sorted(self._waiting[step_id])}, not {sorted(masks)}")
+        waiting = self._waiting[step_id]
+        if masks.keys() != waiting.keys():
+            raise ValueError(f"step {step_id} has deferred rows {sorted(waiting)}, not {sorted(masks)}")
         for row, mask in masks.items():
-            if mask.shape != (1, self._mask_words):
-                raise ValueError(f"the masks of row {row} have shape {mask.shape}, not (1, {self._mask_words})")
-        self._device.sample(step_id, list(masks), np.concatenate(list(masks.values()), dtype=np.uint32))
-        self._waiting[step_id] = frozenset()
+            if mask.shape != (waiting[row], self._mask_words):
+                raise ValueError(f"masks of row {row} have shape {mask.shape}, not {(waiting[row], self._mask_words)}")
+        counts = [len(mask) for mask in masks.values()]
+        self._device.sample(step_id, list(masks), counts, np.concatenate(list(masks.values()), dtype=np.uint32))
+        self._waiting[step_id] = {}
 
     def collect(self, step_id: StepId) -> StepResult:
         """Wait for a step. Raises StepError if it failed, ValueError if it isn't the oldest or still lacks masks."""

@@ -7,87 +7,127 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freehold.backends.base import Row, RowResult, RowSampling, Step
+from freehold.protocol import Logprobs
 
-WANT_DIGESTS, WANT_LOGITS, DEFERRED, FED = 1, 2, 4, 8
+WANT_DIGESTS, WANT_LOGITS, DEFERRED, FED, WANT_LOGPROBS = 1, 2, 4, 8, 16
 UNSAMPLED = RowSampling(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, choice=0)
 """Fills the rules of rows that sample nothing; never used."""
 
-NativeRow = tuple[list[int], list[int], NDArray[np.float32] | None, bool]
+NUM_COLUMNS, NUM_RULES = 18, 6
+NO_IDS = np.empty(0, dtype=np.int32)
+
+NativeLogprobs = tuple[float, int, tuple[tuple[int, float], ...]]
+NativeRow = tuple[list[int], list[int], NDArray[np.float32] | None, bool, list[NativeLogprobs], list[NativeLogprobs]]
 
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """One step.
+    """One step, in the order of the native `submit`.
 
     Attributes:
-        columns: (rows, 9): start_pos, inputs, blocks, num_sampled, flags, fed step, fed row, top_k, choice.
-        rules: (rows, 3): temperature, top_p, min_p.
-        seeds: (rows,).
+        columns: (rows, 18): start_pos, inputs, blocks, num_sampled, flags, fed step, fed row, top_k, seed, choice,
+            num_prompt_tokens, min_tokens, num_logprobs, context ids, scored ids, num_scored, biases, stop ids.
+        rules: (rows, 6): temperature, top_p, min_p, presence, frequency and repetition penalty.
         token_ids: (inputs,), all rows' inputs; a fed input is 0 here.
         block_ids: all rows' block tables.
+        more_ids: row after row: context, scored, biased and stop ids.
+        biases: one for each biased id.
     """
 
     columns: NDArray[np.int64]
     rules: NDArray[np.float64]
-    seeds: NDArray[np.uint64]
     token_ids: NDArray[np.int32]
     block_ids: NDArray[np.int32]
+    more_ids: NDArray[np.int32]
+    biases: NDArray[np.float64]
 
 
 def flatten(step: Step, block_size: int) -> StepArrays:
     """Lay a step out flat. Block tables are cut to the blocks that the row's positions need."""
     columns: list[tuple[int, ...]] = []
-    rules: list[tuple[float, float, float]] = []
-    seeds: list[int] = []
+    rules: list[tuple[float, ...]] = []
     token_ids: list[int] = []
     tables: list[NDArray[np.int32]] = []
+    more_ids: list[NDArray[np.int32]] = []
+    biases: list[float] = []
     for row in step.rows:
         sampling = row.sampling or UNSAMPLED
-        num_inputs = len(row.token_ids)
-        fed_step, fed_row = 0, 0
+        num_inputs = len(row.token_ids) + (row.fed_by is not None)
         if row.fed_by is not None:
-            fed_step, fed_row = row.fed_by.step_id, row.fed_by.row
             token_ids.append(0)
-            num_inputs += 1
         token_ids.extend(row.token_ids)
-        table = row.block_ids[: -(-(row.start_pos + num_inputs) // block_size)]
-        tables.append(table)
-        columns.append(
+        tables.append(row.block_ids[: -(-(row.start_pos + num_inputs) // block_size)])
+        columns.append(_columns(row, sampling, num_inputs, tables[-1].size))
+        rules.append(
             (
-                row.start_pos,
-                num_inputs,
-                table.size,
-                row.num_sampled,
-                _flags(row),
-                fed_step,
-                fed_row,
-                sampling.top_k,
-                sampling.choice,
+                sampling.temperature,
+                sampling.top_p,
+                sampling.min_p,
+                sampling.presence_penalty,
+                sampling.frequency_penalty,
+                sampling.repetition_penalty,
             )
         )
-        rules.append((sampling.temperature, sampling.top_p, sampling.min_p))
-        seeds.append(sampling.seed)
+        if row.context_ids is not None:
+            more_ids.append(row.context_ids)
+        for ids in (row.scored_ids, [token_id for token_id, _ in sampling.logit_bias], sampling.stop_ids):
+            if ids:
+                more_ids.append(np.array(ids, dtype=np.int32))
+        biases.extend(bias for _, bias in sampling.logit_bias)
     return StepArrays(
-        columns=np.array(columns, dtype=np.int64).reshape(-1, 9),
-        rules=np.array(rules, dtype=np.float64).reshape(-1, 3),
-        seeds=np.array(seeds, dtype=np.uint64),
+        columns=np.array(columns, dtype=np.int64).reshape(-1, NUM_COLUMNS),
+        rules=np.array(rules, dtype=np.float64).reshape(-1, NUM_RULES),
         token_ids=np.array(token_ids, dtype=np.int32),
-        block_ids=np.concatenate(tables, dtype=np.int32) if tables else np.empty(0, dtype=np.int32),
+        block_ids=np.concatenate(tables, dtype=np.int32) if tables else NO_IDS,
+        more_ids=np.concatenate(more_ids, dtype=np.int32) if more_ids else NO_IDS,
+        biases=np.array(biases, dtype=np.float64),
     )
 
 
-def _flags(row: Row) -> int:
+def _columns(row: Row, sampling: RowSampling, num_inputs: int, num_blocks: int) -> tuple[int, ...]:
+    fed_step, fed_row = (row.fed_by.step_id, row.fed_by.row) if row.fed_by is not None else (0, 0)
+    return (
+        row.start_pos,
+        num_inputs,
+        num_blocks,
+        row.num_sampled,
+        _flags(row, sampling),
+        fed_step,
+        fed_row,
+        sampling.top_k,
+        sampling.seed - (sampling.seed >> 63 << 64),  # the same 64 bits with a sign
+        sampling.choice,
+        sampling.num_prompt_tokens,
+        sampling.min_tokens,
+        sampling.num_logprobs or 0,
+        0 if row.context_ids is None else len(row.context_ids),
+        len(row.scored_ids),
+        row.num_scored,
+        len(sampling.logit_bias),
+        len(sampling.stop_ids),
+    )
+
+
+def _flags(row: Row, sampling: RowSampling) -> int:
     return (
         WANT_DIGESTS * row.want_digests
         | WANT_LOGITS * row.want_logits
         | DEFERRED * row.deferred
         | FED * (row.fed_by is not None)
+        | WANT_LOGPROBS * (sampling.num_logprobs is not None)
     )
 
 
 def row_results(rows: Sequence[NativeRow]) -> list[RowResult]:
     """Native rows as the contract's results."""
     return [
-        RowResult(token_ids=token_ids, digests=digests, logits=logits, finite=finite)
-        for token_ids, digests, logits, finite in rows
+        RowResult(
+            token_ids=token_ids,
+            digests=digests,
+            logits=logits,
+            finite=finite,
+            logprobs=[Logprobs(*one) for one in logprobs],
+            scored=[Logprobs(*one) for one in scored],
+        )
+        for token_ids, digests, logits, finite, logprobs, scored in rows
     ]

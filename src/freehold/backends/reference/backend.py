@@ -15,8 +15,10 @@ from freehold.backends.base import BackendOptions, NumericFormat, Row, RowResult
 from freehold.backends.reference.cache import BlockCache
 from freehold.backends.reference.model import Floats, ReferenceModel
 from freehold.errors import ConfigError
+from freehold.protocol import Logprobs
 from freehold.sample.digest import digest_logits
-from freehold.sample.sampler import sample
+from freehold.sample.logprobs import logprobs_of
+from freehold.sample.sampler import NO_IDS, sample
 
 KEPT_STEPS = 64
 """Steps whose sampled ids stay known for rows that are fed by them; more than any runner keeps in flight."""
@@ -46,6 +48,21 @@ class _PendingStep:
     masks: Masks = field(default_factory=dict)
     masks_came: threading.Event = field(default_factory=threading.Event)
     result: "Future[StepResult] | None" = None
+
+
+@dataclass(slots=True)
+class _Computed:
+    """A row after its forward pass.
+
+    Attributes:
+        inputs: its input ids, the fed one included.
+        logits: after the last inputs, those that are still needed.
+    """
+
+    inputs: list[int]
+    logits: Floats
+    scored: list[Logprobs] = field(default_factory=list)
+    finite: bool = True
 
 
 class ReferenceBackend:
@@ -155,6 +172,12 @@ class ReferenceBackend:
                 raise ValueError(f"token ids must lie in [0, {self._model.spec.vocab_size})")
             if not 0 <= row.num_sampled <= _num_inputs(row) or (row.sampling is None) != (row.num_sampled == 0):
                 raise ValueError(f"num_sampled = {row.num_sampled} doesn't fit the row's inputs and sampling")
+            if len(row.scored_ids) > _num_inputs(row):
+                raise ValueError(f"{len(row.scored_ids)} ids to score follow {_num_inputs(row)} inputs")
+            if row.sampling and row.sampling.has_penalties:
+                num_known = 0 if row.context_ids is None else len(row.context_ids)
+                if num_known != row.start_pos:
+                    raise ValueError(f"{num_known} context ids before position {row.start_pos}")
             self._check_block_ids(row.block_ids)
 
     def _run(self, pending: _PendingStep) -> StepResult:
@@ -163,14 +186,13 @@ class ReferenceBackend:
         self._sampled[step.step_id] = [0] * len(step.rows)  # stands if the step fails or a row isn't finite
         self._sampled.pop(StepId(step.step_id - KEPT_STEPS), None)
         try:
-            inputs = [self._inputs(row) for row in step.rows]
-            logits = [self._forward(row, ids) for row, ids in zip(step.rows, inputs, strict=True)]
+            computed = [self._forward(row) for row in step.rows]
             run_s = time.perf_counter() - started
             pending.masks_came.wait()
             started = time.perf_counter()
             results = [
-                _finish_row(row, ids, row_logits, pending.masks.get(index))
-                for index, (row, ids, row_logits) in enumerate(zip(step.rows, inputs, logits, strict=True))
+                _finish_row(row, done, pending.masks.get(index))
+                for index, (row, done) in enumerate(zip(step.rows, computed, strict=True))
             ]
         except Exception as error:
             raise StepError(f"step {step.step_id} failed: {error}") from error
@@ -181,36 +203,53 @@ class ReferenceBackend:
         fed = [self._sampled[row.fed_by.step_id][row.fed_by.row]] if row.fed_by else []
         return fed + list(row.token_ids)
 
-    def _forward(self, row: Row, token_ids: list[int]) -> Floats:
-        """Logits after the inputs that need them, the last ones: (inputs or num_sampled, V)."""
-        num_logits = len(token_ids) if row.want_logits else row.num_sampled
-        logits = np.empty((num_logits, self._model.spec.vocab_size), dtype=np.float32)
-        first = len(token_ids) - num_logits
-        for index, token_id in enumerate(token_ids):
+    def _forward(self, row: Row) -> _Computed:
+        """Compute a row's inputs. Of the logits, those to sample from are kept, or all if they are wanted."""
+        inputs = self._inputs(row)
+        num_kept = len(inputs) if row.want_logits else row.num_sampled
+        done = _Computed(inputs, np.empty((num_kept, self._model.spec.vocab_size), dtype=np.float32))
+        first = len(inputs) - num_kept
+        for index, token_id in enumerate(inputs):
             hidden = self._model.forward(token_id, row.start_pos + index, self._cache, row.block_ids)
+            if index < first and index >= len(row.scored_ids):
+                continue
+            logits = self._model.logits(hidden)
+            done.finite &= bool(np.isfinite(logits).all())
+            if index < len(row.scored_ids) and done.finite:
+                done.scored.append(logprobs_of(logits, row.scored_ids[index], row.num_scored))
             if index >= first:
-                logits[index - first] = self._model.logits(hidden)
-        return logits
+                done.logits[index - first] = logits
+        return done
 
 
 def _num_inputs(row: Row) -> int:
     return len(row.token_ids) + (row.fed_by is not None)
 
 
-def _finish_row(row: Row, inputs: list[int], logits: Floats, mask: NDArray[np.uint32] | None) -> RowResult:
-    """Sample after each of the last `num_sampled` inputs, until a draft turns out wrong."""
-    kept_logits = logits if row.want_logits else None
-    if not np.isfinite(logits).all():
+def _finish_row(row: Row, done: _Computed, masks: NDArray[np.uint32] | None) -> RowResult:
+    """Sample after each of the last `num_sampled` inputs, until a draft turns out wrong or nothing is allowed."""
+    kept_logits = done.logits if row.want_logits else None
+    if not done.finite:
         return RowResult(token_ids=(), logits=kept_logits, finite=False)
+    inputs, sampling = done.inputs, row.sampling
     token_ids: list[int] = []
     digests: list[int] = []
-    for index in range(len(inputs) - row.num_sampled, len(inputs)):
-        assert row.sampling is not None
-        after = logits[index - len(inputs)]
-        sampled = sample(after, row.sampling, pos=row.start_pos + index + 1, allowed=None if mask is None else mask[0])
+    logprobs: list[Logprobs] = []
+    context = np.concatenate((row.context_ids if row.context_ids is not None else NO_IDS, np.array(inputs, np.int32)))
+    for sample_index in range(row.num_sampled):
+        assert sampling is not None
+        mask = None if masks is None else masks[sample_index]
+        if mask is not None and not mask.any():
+            break
+        end = len(inputs) - row.num_sampled + sample_index + 1  # inputs before the sampled id
+        after = done.logits[end - 1 - len(inputs)]
+        before = context[: context.size - len(inputs) + end]
+        sampled = sample(after, sampling, pos=row.start_pos + end, context_ids=before, allowed=mask)
         token_ids.append(sampled)
         if row.want_digests:
             digests.append(digest_logits(after))
-        if index + 1 < len(inputs) and inputs[index + 1] != sampled:
+        if sampling.num_logprobs is not None:
+            logprobs.append(logprobs_of(after, sampled, sampling.num_logprobs))
+        if end < len(inputs) and inputs[end] != sampled:
             break
-    return RowResult(token_ids=token_ids, digests=digests, logits=kept_logits)
+    return RowResult(token_ids, digests, kept_logits, logprobs=logprobs, scored=done.scored)
