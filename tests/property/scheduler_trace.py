@@ -30,6 +30,7 @@ class Case:
         family, num_family: the prompt begins with so many ids that all of this family share; a prompt that is no longer
             than that is equal to others', and so is its answer. None: it differs from the first id on.
         namespace: of the prefix cache.
+        siblings: those with the same name share even without a prefix cache.
         deadline_s: seconds, of which each step takes the trace's `step_s`.
     """
 
@@ -44,6 +45,7 @@ class Case:
     family: int | None = None
     num_family: int = 0
     namespace: str = ""
+    siblings: str = ""
     service: ServiceClass = "interactive"
     priority: int = 0
     deadline_s: float | None = None
@@ -176,6 +178,7 @@ class Run:
             sampling=sampling,
             digests=True,
             cache_namespace=case.namespace,
+            family=case.siblings,
             service=case.service,
             priority=case.priority,
             deadline_s=case.deadline_s,

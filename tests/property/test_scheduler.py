@@ -39,6 +39,7 @@ def traces(draw: st.DrawFn, *, with_aborts: bool = True, with_faults: bool = Tru
                 family=family,
                 num_family=num_family,
                 namespace=draw(st.sampled_from(["", "", "other"])),
+                siblings=draw(st.sampled_from(["", "one", "two"])),
                 service=draw(st.sampled_from(["interactive", "agent", "batch"])),
                 priority=draw(st.sampled_from([0, 0, -100, 1, 100])),
                 deadline_s=draw(st.sampled_from([None, None, 5.0, 30.0])) if with_faults else None,
@@ -52,7 +53,7 @@ def traces(draw: st.DrawFn, *, with_aborts: bool = True, with_faults: bool = Tru
         budget=draw(st.sampled_from([1, 2, 7, 16, 17, 64, 1000])),
         guess_rate=draw(st.sampled_from([None, None, 0.0, 0.6, 1.0])),
         seed=draw(st.integers(0, 1000)),
-        prefix_caching=draw(st.sampled_from([True, True, True, False])),
+        prefix_caching=draw(st.booleans()),
         policy=draw(st.sampled_from(["priority", "priority", "fcfs"])),
         step_s=draw(st.sampled_from([0.0, 1.0, 20.0])),
     )

@@ -243,6 +243,11 @@ class PrefixTree:
         elif not siblings:
             del self._roots[node.parent.namespace]
 
+    def drop_all(self, namespace: str) -> None:
+        """Forget a namespace."""
+        while (root := self._roots.get(namespace)) is not None:
+            self.drop(root.children[-1])
+
     def _rest(self, node: Node) -> None:
         """Queue a node for eviction if it can go by itself now."""
         if node.is_kept and not node.children and self._pool.ref_count(node.block_id) == 0:

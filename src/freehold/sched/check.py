@@ -39,6 +39,8 @@ def check_scheduler(scheduler: Scheduler) -> None:
             _expect(request.num_computed <= request.num_planned, f"{name}: more is computed than was planned")
         _expect(request.num_kept <= request.num_computed // block_size, f"{name}: blocks are reused before their time")
     scheduler.counts.check(scheduler.live.values())
+    memory = scheduler.memory
+    _expect(memory.prefix_caching or memory.num_families > 0 or not len(memory.tree), "something is cached for nobody")
     check_pool(scheduler.pool, [request.table for request in everyone.values()], scheduler.memory.tree)
 
 
@@ -56,11 +58,13 @@ def check_idle(scheduler: Scheduler) -> None:
         "steps in flight": len(scheduler.in_flight),
         "tokens in flight": scheduler.counts.in_flight,
         "deadlines": scheduler.num_deadlines,
+        "families": scheduler.memory.num_families,
         "blocks": scheduler.pool.num_held,
     }
     _expect(not any(left.values()), f"left behind by an idle scheduler: {left}")
     scheduler.counts.check(())
     num_cached, pool = len(scheduler.memory.tree), scheduler.pool
+    _expect(scheduler.memory.prefix_caching or not num_cached, f"{num_cached} blocks are cached for nobody")
     _expect(
         num_cached == pool.num_evictable and num_cached + pool.num_free == pool.num_blocks,
         f"of {pool.num_blocks} blocks {pool.num_free} are free, {pool.num_evictable} evictable, {num_cached} cached",

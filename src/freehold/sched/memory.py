@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from freehold.faults import Point, reach
 from freehold.kv.blocks import BlockPool, BlockTable
-from freehold.kv.prefix import Match, Node, Place, PrefixTree
-from freehold.sched.request import Request, Status
+from freehold.kv.prefix import Node, Place, PrefixTree
+from freehold.sched.request import Request
+from freehold.sched.sharing import Reusable, find_leader, reusable
 
 Copy = tuple[int, int]
 
@@ -31,7 +32,8 @@ class KVMemory:
     """The block pool and the prefix tree over it, on behalf of requests.
 
     Args:
-        prefix_caching: without it, blocks are free as soon as nobody holds them.
+        prefix_caching: without it, only requests of one family share, and blocks are free as soon as the last of the
+            family has let go.
         clock: seconds, monotonic; for pins.
     """
 
@@ -40,8 +42,14 @@ class KVMemory:
         self.tree = PrefixTree(pool, block_size)
         self.counts = PrefixCounts()
         self._block_size = block_size
-        self._prefix_caching = prefix_caching
+        self.prefix_caching = prefix_caching
+        self._families: dict[str, set[Request]] = {}  # by namespace; only without prefix caching
         self._clock = clock
+
+    @property
+    def num_families(self) -> int:
+        """Families that something is kept for alone."""
+        return len(self._families)
 
     def num_blocks(self, num_positions: int) -> int:
         """Blocks that hold so many positions."""
@@ -49,43 +57,37 @@ class KVMemory:
 
     # ------------------------------------------------------------------ start
 
-    def find(self, request: Request) -> Match:
-        """What is cached of a request's ids. The last one is left out: it must be computed to sample what follows. So
+    def enter(self, request: Request) -> None:
+        """A request has come: find out whom it shares with."""
+        generate = request.generate
+        if self.prefix_caching:
+            request.namespace = generate.cache_namespace
+        elif generate.family:
+            request.namespace = f"{len(generate.family)} {generate.family} {generate.cache_namespace}"
+            self._families.setdefault(request.namespace, set()).add(request)
+
+    def leave(self, request: Request) -> None:
+        """A request has ended, and no step in flight uses its blocks. With the last of its family goes what was kept
+        for that one alone."""
+        self.release(request)
+        family = self._families.get(request.namespace or "")
+        if family is not None:
+            family.discard(request)
+            if not family:
+                del self._families[request.namespace or ""]
+                self.tree.drop_all(request.namespace or "")
+
+    def find(self, request: Request, running: Iterable[Request]) -> Reusable:
+        """What is there of a request's ids. The last one is left out: it must be computed to sample what follows. So
         is all that follows a token whose logits are wanted."""
-        return self.tree.match(request.generate.cache_namespace, request.ids, request.num_reusable)
+        if request.namespace is None:
+            return Reusable([], None, 0)
+        match = self.tree.match(request.namespace, request.ids, request.num_reusable)
+        return reusable(request, match, running, self._block_size)
 
-    def find_leader(self, request: Request, match: Match, running: Iterable[Request]) -> bool:
-        """Whether a running request is computing blocks that this one could reuse next. It then becomes its leader. It
-        must be before this one in order: who is more urgent doesn't wait for who is less."""
-        if not self._prefix_caching or request.num_unscored:
-            return False
-        size, tip = self._block_size, match.tip
-        pos = len(match.nodes) * size
-        next_ids = request.ids[pos : pos + size]
-        for other in running:
-            num_full = other.num_prompt // size
-            if (
-                other.tip is tip
-                and other.rank < request.rank
-                and other.num_kept < num_full
-                and other.ids[pos : pos + size] == next_ids
-                and other.generate.cache_namespace == request.generate.cache_namespace
-            ):
-                request.leader, request.num_led = other, len(match.nodes)
-                while request.num_led < num_full and request.ids[pos : pos + size] == other.ids[pos : pos + size]:
-                    request.num_led, pos = request.num_led + 1, pos + size
-                return True
-        return False
-
-    def follows(self, request: Request) -> bool:
-        """Whether the request should wait, since its leader still computes what it would have to compute itself. Once
-        the leader has left and its last step was applied, the first of those that followed takes over."""
-        leader = request.leader
-        is_computing = leader is not None and (leader.status is Status.RUNNING or leader.num_in_flight > 0)
-        if leader is not None and is_computing and leader.num_kept < request.num_led:
-            return True
-        request.leader = None
-        return False
+    def find_leader(self, request: Request, found: Reusable, running: Iterable[Request]) -> bool:
+        """Whether a running request is computing what this one should wait for."""
+        return request.namespace is not None and find_leader(request, found, running, self._block_size)
 
     def must_wait(self, request: Request, num_spare: int) -> bool:
         """Whether blocks are too few by what the last `start` found. Saves looking up the same prefix in every step;
@@ -94,17 +96,17 @@ class KVMemory:
         request.num_waits = request.num_waits + 1 if is_known else 0
         return is_known and request.num_waits % LOOKUP_INTERVAL != 0
 
-    def start(self, request: Request, match: Match, num_spare: int) -> Sequence[Copy] | None:
+    def start(self, request: Request, found: Reusable, num_spare: int) -> Sequence[Copy] | None:
         """Give a request blocks for all its known ids, cached ones where there are any.
 
         Args:
-            match: what `find` has found just now.
+            found: what `find` has found just now.
             num_spare: blocks that must remain available.
 
         Returns:
             Copies to be made before its first step; None if there are too few blocks. Nothing was taken then.
         """
-        shared = [node.block_id for node in match.nodes]
+        shared = [node.block_id for node in found.nodes]
         num_new = self.num_blocks(len(request.ids)) - len(shared)
         num_evictable = sum(self.pool.ref_count(block_id) == 0 for block_id in shared)
         request.num_needed = num_evictable + num_new
@@ -112,14 +114,16 @@ class KVMemory:
         if num_left < 0:
             return None
         # What is copied must outlive the allocation; where it can't be spared, its ids are computed again.
-        sources = [match.source.block_id] if match.source is not None and num_left > 0 else []
+        source_id = found.source_id
+        can_copy = source_id is not None and (num_left > 0 or self.pool.ref_count(source_id) > 0)
+        sources = [source_id] if source_id is not None and can_copy else []
         self.pool.share([*shared, *sources])
         fresh = self._allocate(num_new)
         self._give_back(sources)
         request.table.extend([*shared, *fresh])
-        request.tip = match.tip
+        request.tip = found.tip
         request.num_kept = request.num_shared = len(shared)
-        num_reused = len(shared) * self._block_size + (match.num_copied if sources else 0)
+        num_reused = len(shared) * self._block_size + (found.num_copied if sources else 0)
         request.num_planned = request.num_computed = num_reused
         if request.num_cached is None:
             request.num_cached = num_reused
@@ -139,10 +143,10 @@ class KVMemory:
         if request.num_kept >= end:
             return
         is_tip_kept = request.tip is None or request.tip.is_kept
-        if self._prefix_caching and is_tip_kept and not request.is_suspect:
+        if request.namespace is not None and is_tip_kept and not request.is_suspect:
             for index in range(request.num_kept, end):
                 ids = request.ids[index * self._block_size : (index + 1) * self._block_size]
-                request.tip = self.tree.add(request.generate.cache_namespace, request.tip, ids, request.table[index])
+                request.tip = self.tree.add(request.namespace, request.tip, ids, request.table[index])
         request.num_kept = end
 
     def release(self, request: Request) -> None:
@@ -185,9 +189,9 @@ class KVMemory:
         known = min(request.num_computed, len(request.ids))
         index, num_ids = divmod(known, self._block_size)
         is_tip_kept = request.tip is None or request.tip.is_kept
-        if self._prefix_caching and num_ids and is_tip_kept and not request.is_suspect:
+        if request.namespace is not None and num_ids and is_tip_kept and not request.is_suspect:
             ids = request.ids[known - num_ids : known]
-            self.tree.add_tail(request.generate.cache_namespace, request.tip, ids, request.table[index])
+            self.tree.add_tail(request.namespace, request.tip, ids, request.table[index])
 
     def _allocate(self, num_blocks: int) -> list[int]:
         missing = num_blocks - self.pool.num_free

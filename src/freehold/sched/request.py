@@ -34,6 +34,7 @@ class Request:
         max_total: the request ends with ``length`` when it has this many ids.
         arrival_s: when it came, by the scheduler's clock.
         rank: place in the policy's order; smaller goes first.
+        namespace: of the prefix tree; None if it shares with nobody.
         context: `ids` again, as int32, if sampling depends on them as such.
         num_unscored: ids at the end of the prompt whose log probabilities are still to be reported.
         num_in_flight: submitted, not yet applied steps that hold a row of this request.
@@ -48,7 +49,7 @@ class Request:
         num_needed: available blocks that starting would have taken when it was last tried.
         num_waits: steps since then in which it was known that there are too few.
         last_step_id: the last step that had a row of it, or 0.
-        leader: a request that is computing the first `num_led` blocks of this one's ids, so this one waits.
+        leader: a request that is computing the first `num_led` of this one's ids, so this one waits.
         is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
     """
 
@@ -63,6 +64,7 @@ class Request:
         "last_step_id",
         "leader",
         "max_total",
+        "namespace",
         "num_cached",
         "num_computed",
         "num_in_flight",
@@ -91,6 +93,7 @@ class Request:
         self.max_total = max_total
         self.arrival_s = arrival_s
         self.rank = rank
+        self.namespace: str | None = None
         self.sampling = _row_sampling(sampling, self.num_prompt)
         self.context = ContextIds(self.ids) if self.sampling.has_penalties else None
         self.num_unscored = 0 if sampling.num_prompt_logprobs is None else self.num_prompt - 1

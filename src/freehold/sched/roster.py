@@ -38,6 +38,7 @@ class Roster:
 
     def enter(self, request: Request) -> None:
         """A new request waits."""
+        self._memory.enter(request)
         insort(self.waiting, request, key=_rank)
 
     def start(self, request: Request) -> None:
@@ -63,7 +64,9 @@ class Roster:
 
     def release_if_left(self, request: Request) -> None:
         """Return the blocks of a request that no longer runs once no step in flight writes to them."""
-        if request.status is not Status.RUNNING and request.num_in_flight == 0:
+        if request.num_in_flight == 0 and request.status is Status.ENDED:
+            self._memory.leave(request)
+        elif request.num_in_flight == 0 and request.status is Status.WAITING:
             self._memory.release(request)
 
     # ------------------------------------------------------------------ rows

@@ -27,6 +27,7 @@ from freehold.sched.policy import Policy, Rank, UrgentFirst
 from freehold.sched.request import Request, Status
 from freehold.sched.roster import Roster
 from freehold.sched.rows import plan_row, scores_of, take_ids
+from freehold.sched.sharing import follows
 
 MAX_LOOKUPS = 64
 """Prefixes looked up in one step. More requests than that may follow, but finding that out takes some steps then."""
@@ -200,7 +201,7 @@ class Scheduler:
                 return
             if step.room <= 0:
                 step.is_closed = True
-            elif self.memory.follows(request):
+            elif follows(request):
                 step.num_passed += 1
             elif request.num_in_flight or step.num_lookups == MAX_LOOKUPS or not self._roster.may_have_row(request):
                 step.is_closed = True
@@ -216,14 +217,14 @@ class Scheduler:
             step.is_closed = True
             return
         step.num_lookups += 1
-        match = self.memory.find(request)
-        if self.memory.find_leader(request, match, self.running):
+        found = self.memory.find(request, self.running)
+        if self.memory.find_leader(request, found, self.running):
             step.num_passed += 1
             return
         if self._roster.is_full:
             self.preempt(self.running[-1])
-            return  # to be looked at again: what was found in the tree may have changed
-        copies = self.memory.start(request, match, num_spare)
+            return  # to be looked at again: what was found may have changed
+        copies = self.memory.start(request, found, num_spare)
         if copies is None:
             step.is_closed = not self._roster.displace(request)
             return
