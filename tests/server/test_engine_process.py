@@ -14,7 +14,7 @@ from tests.server.running import Server
 from tests.server.test_lifecycle import last_error, raw_request, wait_until
 
 from freehold.config import EngineConfig
-from freehold.engine import remote
+from freehold.engine import watch
 from freehold.engine.remote import ProcessEngine
 from freehold.files.vocabulary import TextAssets
 
@@ -76,7 +76,7 @@ def test_a_killed_engine_ends_every_request_and_comes_back(server: Server) -> No
 
 
 def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "DEAD_S", 6.0)
+    monkeypatch.setattr(watch, "DEAD_S", 6.0)
     with ThreadPoolExecutor(6) as pool:
         futures = running(server, pool)
         os.kill(engine_pid(server), signal.SIGSTOP)

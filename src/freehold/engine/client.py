@@ -4,8 +4,8 @@
 own. All that crosses are the messages of `freehold.protocol`.
 """
 
+import logging
 import threading
-import time
 from typing import Self
 
 from freehold.backends.script import Scripts
@@ -15,6 +15,8 @@ from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.start import load
 from freehold.errors import EngineError
 from freehold.protocol import Abort, Drain, FinishReason, Generate
+
+_log = logging.getLogger(__name__)
 
 
 class Engine(EngineHandle):
@@ -58,9 +60,8 @@ class Engine(EngineHandle):
             return Health(False, "the engine has stopped")
         if self._is_closing:
             return Health(False, "the engine is shutting down")
-        still_s = time.monotonic() - progress.moved_s
-        if progress.is_busy and still_s > self._stall_timeout_s:
-            reason = f"the engine is busy but has finished no step for {still_s:.0f} s"
+        if (still_s := self._core.still_s()) > self._stall_timeout_s:
+            reason = f"the engine is busy but has finished no step for {still_s:.0f} s (at: {progress.place})"
             return Health(False, reason, "engine_stalled")
         return Health(True)
 
@@ -102,6 +103,8 @@ class Engine(EngineHandle):
                 self._end("cancelled", None, None)
             try:
                 self._core.close()
+            except Exception:
+                _log.exception("the backend failed to close")
             finally:
                 self._closed.set()
 

@@ -5,10 +5,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from freehold.backends.base import StepError
 from freehold.engine.masks import Masks
+from freehold.engine.place import LoopPlace
 from freehold.engine.runner import Runner
 from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
@@ -19,9 +19,6 @@ from freehold.sched.scheduler import Scheduler
 
 Message = Generate | Abort | Drain
 Publish = Callable[[Sequence[Event]], None]
-Place = Literal["inbox", "plan", "submit", "collect", "apply", "publish"]
-"""Where the core is in its loop. While a step runs on the device, that is ``collect``."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +69,7 @@ class Progress:
     def __init__(self, now_s: float) -> None:
         self.is_busy = False
         self.moved_s = now_s
-        self.place: Place = "inbox"
+        self.place: LoopPlace = "inbox"
         self.fault = ""
 
 
@@ -119,6 +116,12 @@ class Core:
         finally:
             self.progress.is_busy = False
 
+    def still_s(self) -> float:
+        """For how many seconds there has been work and no step has finished; 0 if there is none. Any thread may ask."""
+        if self.progress.is_busy:
+            return max(0.0, self._clock() - self.progress.moved_s)
+        return self.inbox.waiting_s()
+
     def close(self) -> None:
         """Free the backend's memory, after waiting for submitted steps. Call it when `run` has ended."""
         reach(Point.CLOSE)
@@ -151,7 +154,7 @@ class Core:
         for failure in failures:
             self._tell(self._scheduler.fail(failure.request_id, code=failure.code, message=failure.message))
 
-    def _enter(self, place: Place, point: Point) -> None:
+    def _enter(self, place: LoopPlace, point: Point) -> None:
         self.progress.place = place
         reach(point)
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from freehold.engine.ledger import Ledger
 from freehold.errors import EngineError, RequestError
+from freehold.kv.check import InvariantError
 from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits, check
 
@@ -148,7 +149,7 @@ class EngineHandle(ABC):
             InvariantError: they don't.
         """
         with self._lock:
-            self._ledger.check(len(self._live))
+            self._ledger.check(len(self._live), sum(live.num_output for live in self._live.values()))
             return replace(self._ledger)
 
     @property
@@ -188,8 +189,13 @@ class EngineHandle(ABC):
         self._publish(rest)
 
     def _publish(self, events: Sequence[Event]) -> None:
-        """Pass events on. The first `Finish` of a request is its last event, whoever sends it."""
+        """Pass events on. The first `Finish` of a request is its last event, whoever sends it.
+
+        Raises:
+            InvariantError: a request claims to have had more or fewer ids than were passed on. All was passed on.
+        """
         calls: list[tuple[OnEvent, Event]] = []
+        lost = ""
         with self._lock:
             for event in events:
                 live = self._live.get(event.request_id)
@@ -197,9 +203,12 @@ class EngineHandle(ABC):
                     continue
                 if isinstance(event, Finish):
                     del self._live[event.request_id]
-                    self._ledger.count_end(event.reason)
+                    self._ledger.count_end(event.reason, live.num_output)
+                    if event.num_output_tokens != live.num_output:
+                        lost = f"of {event.num_output_tokens} ids of request {event.request_id} {live.num_output} came"
                 elif isinstance(event, Tokens):
                     live.num_output += len(event.token_ids)
+                    self._ledger.published_ids += len(event.token_ids)
                 calls.append((live.on_event, event))
         for on_event, event in calls:
             try:
@@ -207,3 +216,5 @@ class EngineHandle(ABC):
             except Exception:
                 _log.exception("the receiver of request %s failed; the request is aborted", event.request_id)
                 self.abort(event.request_id)
+        if lost:
+            raise InvariantError(lost)

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from freehold.config import EngineConfig
+from freehold.engine.place import Place
 from freehold.faults import Point, reach
 from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate
 from freehold.sched.admission import Limits
@@ -60,12 +61,14 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     """Sent at a fixed interval: the process lives.
 
     Attributes:
-        still_s: seconds for which a busy engine has finished no step; 0 if it is idle.
-        is_starved: no step has finished for a while, and meanwhile the process used no processor time: it hangs.
+        still_s: seconds for which a busy engine has finished no step, or loading has not moved; 0 if it is idle.
+        is_starved: that has lasted for a while, and meanwhile the process used no processor time: it hangs.
+        place: where the engine is in its work.
     """
 
     still_s: float
     is_starved: bool
+    place: Place
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):

@@ -8,11 +8,13 @@ from freehold.protocol import FinishReason
 
 @dataclass(slots=True)
 class Ledger:
-    """Counts of requests since start-up.
+    """Counts of requests and ids since start-up.
 
     Attributes:
         received: all that were submitted; each was refused or accepted.
         accepted: each ends as finished (``stop`` or ``length``), cancelled or failed.
+        published_ids: ids passed on.
+        ended_ids: of those, ids of requests that have ended.
     """
 
     received: int = 0
@@ -21,9 +23,12 @@ class Ledger:
     finished: int = 0
     cancelled: int = 0
     failed: int = 0
+    published_ids: int = 0
+    ended_ids: int = 0
 
-    def count_end(self, reason: FinishReason) -> None:
-        """An accepted request ended."""
+    def count_end(self, reason: FinishReason, num_ids: int) -> None:
+        """An accepted request ended after so many ids."""
+        self.ended_ids += num_ids
         if reason == "cancelled":
             self.cancelled += 1
         elif reason == "failed":
@@ -31,12 +36,18 @@ class Ledger:
         else:
             self.finished += 1
 
-    def check(self, num_live: int) -> None:
-        """Compare the counts with the number of accepted requests that have not ended.
+    def check(self, num_live: int, num_live_ids: int = 0) -> None:
+        """Compare the counts with the accepted requests that have not ended, and the ids that these have had.
 
         Raises:
-            InvariantError: a request was lost or counted twice.
+            InvariantError: a request or an id was lost or counted twice.
         """
         ended = self.finished + self.cancelled + self.failed
-        if self.received != self.refused + self.accepted or self.accepted != ended + num_live:
-            raise InvariantError(f"the ledger doesn't balance with {num_live} live requests: {self}")
+        is_balanced = (
+            self.received == self.refused + self.accepted
+            and self.accepted == ended + num_live
+            and self.published_ids == self.ended_ids + num_live_ids
+        )
+        if not is_balanced:
+            live = f"{num_live} live requests that have had {num_live_ids} ids"
+            raise InvariantError(f"the ledger doesn't balance with {live}: {self}")

@@ -17,30 +17,36 @@ from typing import NoReturn
 
 from freehold.backends.script import Scripts
 from freehold.engine.core import Core
-from freehold.engine.ipc import Beat, Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start, ToEngine
+from freehold.engine.ipc import Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start, ToEngine
+from freehold.engine.place import Stage
+from freehold.engine.pulse import Pulse
 from freehold.engine.start import load
 from freehold.errors import OUT_OF_MEMORY, ResourceError, UserError
+from freehold.faults import Fault, Forced, armed
 from freehold.protocol import Event
 
 BEAT_S = 0.5
-STARVED_S = 3.0
-"""So long may a busy engine finish no step and use no processor time until it says that it hangs."""
 
 EXIT_FAILED = 70
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
-_STARVED_SHARE = 0.02
 _PR_SET_PDEATHSIG = 1
 
 _log = logging.getLogger(__name__)
 
 
-def main(scripts: Scripts | None = None) -> None:
+def main(scripts: Scripts | None = None, faults: Sequence[Fault | Forced] = ()) -> NoReturn:
     """Run one engine from start to end; the descriptor is the last argument.
 
     Args:
         scripts: what the ``scripted`` backend answers.
+        faults: what shall go wrong, in tests.
     """
+    with armed(*faults):
+        _run(scripts)
+
+
+def _run(scripts: Scripts | None) -> NoReturn:
     # Ctrl-C and a service manager's SIGTERM reach every process of a group; the server drains this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -49,7 +55,7 @@ def main(scripts: Scripts | None = None) -> None:
     inbound = _Inbound(channel)
     start = inbound.first()
     logging.basicConfig(stream=sys.stderr, level=start.log_level.upper(), format=LOG_FORMAT)
-    pulse = _Pulse()
+    pulse = Pulse()
     threading.Thread(target=inbound.pass_on, name="engine-inbound", daemon=True).start()
     threading.Thread(target=_beat, args=(channel, pulse), name="engine-pulse", daemon=True).start()
 
@@ -58,8 +64,11 @@ def main(scripts: Scripts | None = None) -> None:
         if events:
             channel.send(Events(tuple(events)))
 
+    def enter(stage: Stage) -> None:
+        pulse.stage = stage
+
     try:
-        loaded = load(start.config, publish=publish, scripts=scripts)
+        loaded = load(start.config, publish=publish, scripts=scripts, on_stage=enter)
     except MemoryError:
         _leave(channel, NotLoaded(ResourceError.__name__, OUT_OF_MEMORY))
     except UserError as error:
@@ -108,34 +117,19 @@ class _Inbound:
             os._exit(0)  # nobody is left to answer
         except FrameError as error:
             _reject(error)
+        except Exception:
+            _fail("the engine's process ends, as it can no longer listen to the server")
 
 
-class _Pulse:
-    """Tells from the core's progress and the processor time used whether the engine moves."""
-
-    def __init__(self) -> None:
-        self.core: Core | None = None
-        self._moved_s = 0.0
-        self._cpu_s = 0.0
-
-    def take(self) -> Beat:
-        """The engine's state now. Called at a fixed interval."""
-        if self.core is None or not self.core.progress.is_busy:
-            return Beat(0.0, False)
-        progress, cpu_s = self.core.progress, time.process_time()
-        still_s = max(0.0, time.monotonic() - progress.moved_s)
-        if progress.moved_s != self._moved_s:
-            self._moved_s, self._cpu_s = progress.moved_s, cpu_s
-        is_starved = still_s > STARVED_S and cpu_s - self._cpu_s < _STARVED_SHARE * still_s
-        return Beat(still_s, is_starved)
-
-
-def _beat(channel: Channel[ToEngine], pulse: _Pulse) -> NoReturn:
+def _beat(channel: Channel[ToEngine], pulse: Pulse) -> NoReturn:
     """A thread: say that the process lives. While the server doesn't listen, nothing piles up."""
-    while True:
-        if not channel.pending_bytes:
-            channel.send(pulse.take())
-        time.sleep(BEAT_S)
+    try:
+        while True:
+            if not channel.pending_bytes:
+                channel.send(pulse.take())
+            time.sleep(BEAT_S)
+    except Exception:
+        _fail("the engine's process ends, as its heart has stopped")
 
 
 def _leave(channel: Channel[ToEngine], last: FromEngine) -> NoReturn:
@@ -148,6 +142,14 @@ def _leave(channel: Channel[ToEngine], last: FromEngine) -> NoReturn:
 
 def _reject(error: FrameError) -> NoReturn:
     _log.error("the engine's process ends, as it can't read what the server sends: %s", error)
+    os._exit(EXIT_FAILED)
+
+
+def _fail(what: str) -> NoReturn:
+    """End the process because of the exception that is being handled. A thread that ended alone would leave the rest
+    deaf or dumb."""
+    _log.exception(what)
+    logging.shutdown()
     os._exit(EXIT_FAILED)
 
 

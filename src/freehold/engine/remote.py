@@ -16,14 +16,11 @@ from freehold.config import EngineConfig
 from freehold.engine.child import Child, default_program
 from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
+from freehold.engine.watch import Watch
 from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
 from freehold.protocol import Abort, Drain, Generate
 
 TICK_S = 0.25
-SILENT_S = 3.0
-"""So long without a word from the process, and the engine isn't healthy."""
-DEAD_S = 10.0
-"""So long, and the process is ended and started again."""
 GRACE_S = 5.0
 """So long past a shutdown's deadline may the process take to end by itself."""
 MAX_DEATHS = 5
@@ -56,8 +53,7 @@ class ProcessEngine(EngineHandle):
         self._num_deaths = 0  # in a row, of processes that were of no use
         self._ready_at: tuple[float, int] | None = None  # when this process was, and requests finished by then
         self._died_s = 0.0
-        self._beat = Beat(0.0, False)
-        self._silent_s = 0.0
+        self._watch: Watch | None = None  # over the newest process, once it was told what to load
         self._is_closing = False
         self._is_abandoned = False  # told to shut down, and didn't
         self._wake = threading.Event()  # begin, or shutdown: no reason to sleep on
@@ -106,24 +102,23 @@ class ProcessEngine(EngineHandle):
         return child.process.pid if child else None
 
     def health(self) -> Health:
-        with self._lock:
-            refusal = self._refusal()
-        if refusal:
+        # Without the lock, which is held for ever if something hangs: this must be able to say so.
+        if refusal := self._refusal():
             return Health(False, str(refusal), refusal.code)
-        if self._silent_s >= SILENT_S:
-            return Health(False, f"the engine's process has said nothing for {self._silent_s:.0f} s", "engine_stalled")
-        if self._beat.is_starved or self._beat.still_s > self._stall_timeout_s:
-            reason = f"the engine is busy but has finished no step for {self._beat.still_s:.0f} s"
-            return Health(False, reason, "engine_stalled")
-        return Health(True)
+        watch = self._watch
+        reason = watch.why_not_healthy() if watch else ""
+        return Health(not reason, reason, "engine_stalled")
 
     def shutdown(self, deadline_s: float = 0.0) -> None:
         if self.is_forked:
             return
         with self._lock:
             self._is_closing = True
-            if self._child is not None:
-                self._child.channel.send(Drain(deadline_s))
+            try:
+                self._send(Drain(deadline_s))
+            except Exception:
+                _log.exception("the engine's process can't be told to drain, and is ended")
+                self._is_abandoned = True
         self._wake.set()
         try:
             is_closed = self._closed.wait(deadline_s + GRACE_S)
@@ -139,23 +134,21 @@ class ProcessEngine(EngineHandle):
             return EngineError(self._fault or "the engine has stopped", code="engine_stopped")
         if self._is_closing:
             return EngineError("the engine is shutting down and takes no new requests", code="engine_stopping")
-        if self._child is None:
+        child = self._child
+        if child is None:
             return EngineError(self._unready(), code="engine_restarting")
-        if self._child.channel.pending_bytes > MAX_PENDING_BYTES:
+        if child.channel.pending_bytes > MAX_PENDING_BYTES:
             return EngineError("the engine takes no more requests for the moment", code="engine_busy")
         return None
 
-    def _send(self, message: Generate | Abort) -> None:
+    def _send(self, message: Generate | Abort | Drain) -> None:
         if self._child is not None:
             self._child.channel.send(message)
 
     def _unready(self) -> str:
-        return f"{self._cause}; it is being started again" if self._cause else "the model is being loaded"
-
-    @property
-    def _stall_timeout_s(self) -> float:
-        assert self._start is not None
-        return self._start.config.stall_timeout_s
+        what = f"{self._cause}; it is being started again" if self._cause else "the model is being loaded"
+        hang = self._watch.why_not_healthy() if self._watch else ""
+        return f"{what}; {hang}" if hang else what
 
     # ------------------------------------------------------------------ the supervisor's thread
 
@@ -195,6 +188,10 @@ class ProcessEngine(EngineHandle):
             cause = f"the engine's process sent what can't be read: {error}"
         except _UnresponsiveError as error:
             cause = str(error)
+        except Exception as error:
+            _log.exception("the engine's supervisor failed")
+            cause = f"the engine's supervisor failed: {type(error).__name__}: {error}"
+        watch, self._watch = self._watch, None
         with self._lock:
             self._child = None
             self._cause = cause or "the engine's process has ended"
@@ -207,7 +204,7 @@ class ProcessEngine(EngineHandle):
         elif isinstance(ended, Ended) and ended.fault:
             self._died(ended.fault, code="engine_failed")
         elif self._is_closing:
-            self._end_closed(ended, cause)
+            self._end_closed(ended, cause, is_hung=watch is not None and watch.hangs)
         else:
             self._died(cause)
 
@@ -227,40 +224,40 @@ class ProcessEngine(EngineHandle):
     def _serve(self, child: Child) -> NotLoaded | Ended:
         """Take what the process sends, up to its last message.
 
-        Silence is counted in this thread's own ticks: if the whole machine was suspended, nobody is to blame.
-
         Raises:
             EOFError, FrameError, _UnresponsiveError: it ended, or must be ended, without one.
+            InvariantError: its accounts and ours contradict each other.
         """
-        child.channel.send(self._wait_for_begin())
-        self._silent_s, self._beat = 0.0, Beat(0.0, False)
+        start = self._wait_for_begin()
+        child.channel.send(start)
+        watch = self._watch = Watch(start.config.stall_timeout_s)
         while True:
             waiting_s = time.monotonic()
             messages = child.channel.receive(TICK_S)
-            waited_s = min(time.monotonic() - waiting_s, 2 * TICK_S)
-            self._silent_s = 0.0 if messages else self._silent_s + waited_s
+            watch.turn(time.monotonic() - waiting_s, has_heard=bool(messages), num_live=self.num_live)
             for message in messages:
                 match message:
                     case Events(events):
+                        watch.got_events()
                         self._publish(events)
                     case Beat():
-                        self._beat = message
+                        watch.heard(message)
                     case Ready():
                         self._ready(child, message)
                     case NotLoaded() | Ended():
                         return message
-            self._check_alive()
+            if watch.is_idle:
+                self.ledger()  # and with it the lock: if someone holds it for ever, the next turn is late
+            self._check_alive(watch)
 
-    def _check_alive(self) -> None:
+    def _check_alive(self, watch: Watch) -> None:
         """
         Raises:
             _UnresponsiveError: the process must be ended.
         """
         is_loading = self._child is None
-        if self._silent_s >= (max(DEAD_S, self._stall_timeout_s) if is_loading else DEAD_S):
-            raise _UnresponsiveError(f"the engine's process said nothing for {self._silent_s:.0f} s and was ended")
-        if self._beat.still_s > self._stall_timeout_s:
-            raise _UnresponsiveError(f"the engine finished no step for {self._beat.still_s:.0f} s and was ended")
+        if cause := watch.why_to_end_it(is_loading=is_loading):
+            raise _UnresponsiveError(cause)
         if self._is_closing and is_loading:
             raise _UnresponsiveError("the engine was shut down while it loaded")
         if self._is_abandoned:
@@ -307,10 +304,9 @@ class ProcessEngine(EngineHandle):
             message = f"the engine failed while it loaded the model: {refused.message}"
             self._refused_start = EngineError(message, code="engine_failed")
 
-    def _end_closed(self, ended: Ended | None, cause: str) -> None:
+    def _end_closed(self, ended: Ended | None, cause: str, *, is_hung: bool) -> None:
         """What is left at the end of a shutdown."""
-        is_slow = self._is_abandoned and self._silent_s < SILENT_S and not self._beat.is_starved
-        if ended is not None or is_slow:
+        if ended is not None or (self._is_abandoned and not is_hung):
             self._end_rest("cancelled", None, None)
             return
         if self.num_live:

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from freehold import __version__
@@ -14,6 +15,7 @@ from freehold.backends.script import Scripts
 from freehold.backends.scripted import ScriptedBackend
 from freehold.config import EngineConfig
 from freehold.engine.core import Core, Publish
+from freehold.engine.place import Stage
 from freehold.engine.runner import Runner
 from freehold.errors import ConfigError, ResourceError
 from freehold.faults import Point, reach
@@ -67,12 +69,19 @@ class Memory:
     max_model_len: int
 
 
-def load(config: EngineConfig, *, publish: Publish, scripts: Scripts | None = None) -> Loaded:
+def load(
+    config: EngineConfig,
+    *,
+    publish: Publish,
+    scripts: Scripts | None = None,
+    on_stage: Callable[[Stage], None] = lambda _stage: None,
+) -> Loaded:
     """Load the model and reserve all memory.
 
     Args:
         publish: takes the core's events.
         scripts: what the ``scripted`` backend answers.
+        on_stage: told what is being done.
 
     Raises:
         UserError: no such model, not a model that Freehold runs, or one that doesn't fit in memory.
@@ -87,14 +96,17 @@ def load(config: EngineConfig, *, publish: Publish, scripts: Scripts | None = No
             config, memory, sizes, backend, publish, _Model("scripted", SCRIPTED_VOCAB_SIZE, "", started_s)
         )
 
+    on_stage("open the model's files")
     reach(Point.LOAD_OPEN)
     with open_model(config.model_path, cache_dir=config.cache_dir) as files:
         spec, weights = read_model(files)
         sizes = _sizes(config, spec, weights)
         memory = decide_memory(config, sizes)
+        on_stage("load the weights")
         reach(Point.LOAD_WEIGHTS)
         backend = open_backend(config.backend, spec, weights, _options(config, memory))
         try:
+            on_stage("check the model's files")
             reach(Point.LOAD_CHECK)
             check_memory(config, backend.weight_bytes, memory.num_blocks * sizes.block_bytes, backend.scratch_bytes)
             model = _Model(spec.family, spec.vocab_size, files.fingerprint(), started_s)

@@ -257,7 +257,10 @@ def test_a_broken_backend_ends_everything_with_a_reason() -> None:
         engine.submit(generate("late", (5,), max_tokens=5), Receiver())
     assert refusal.value.code == "engine_stopped"
     engine.shutdown()
-    assert engine.ledger() == Ledger(received=7, refused=1, accepted=6, failed=6)
+    num_ids = sum(len(receiver.token_ids) for receiver in receivers)
+    assert engine.ledger() == Ledger(
+        received=7, refused=1, accepted=6, failed=6, published_ids=num_ids, ended_ids=num_ids
+    )
 
 
 def test_a_fault_of_our_own_ends_everything_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

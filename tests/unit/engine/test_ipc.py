@@ -36,7 +36,7 @@ UP = [
     NotLoaded("ConfigError", "no"),
     Events((Tokens(request_id=A, token_ids=(1, 2), digests=((1 << 64) - 1, 0)),)),
     Events((Finish(request_id=A, reason="stop", num_prompt_tokens=1, num_output_tokens=2, stop_id=2),)),
-    Beat(0.5, True),
+    Beat(0.5, True, "idle"),
     Ended("why"),
 ]
 
@@ -157,7 +157,7 @@ def test_random_bytes_are_an_error_or_wait_for_more(junk: bytes) -> None:
 
 
 def test_half_a_frame_is_an_end(pair: Pair) -> None:
-    pair.raw.sendall(frames([Beat(0.0, False)])[:-1])
+    pair.raw.sendall(frames([Beat(0.0, False, "idle")])[:-1])
     assert pair.channel.receive(TIMEOUT_S) == []
     assert pair.channel.receive(0.01) == []
     pair.raw.close()
@@ -193,7 +193,7 @@ def test_several_threads_may_send(pair: Pair) -> None:
 
     def send(first: int) -> None:
         for i in range(500):
-            sender.send(Beat(float(1000 * first + i), False))
+            sender.send(Beat(float(1000 * first + i), False, "idle"))
 
     threads = [threading.Thread(target=send, args=(first,)) for first in range(4)]
     for thread in threads:
@@ -217,7 +217,7 @@ def test_sending_to_someone_who_is_gone_does_nothing(pair: Pair, is_full: bool) 
         assert pair.channel.pending_bytes
     pair.raw.close()
     for _ in range(50):
-        pair.channel.send(Beat(0.0, False))
+        pair.channel.send(Beat(0.0, False, "idle"))
     pair.channel.flush()
     with pytest.raises(EOFError):
         pair.channel.receive(TIMEOUT_S)

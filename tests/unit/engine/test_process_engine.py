@@ -18,7 +18,7 @@ from engine_fixtures import TIMEOUT_S, Receiver, generate, scripted_config, wait
 from scripted_child import BREAKS, HANGS, LATE, NAN, PROGRAM, SLOW
 
 from freehold.config import EngineConfig
-from freehold.engine import remote
+from freehold.engine import remote, watch
 from freehold.engine.client import Engine
 from freehold.engine.ipc import Beat, Channel, FromEngine, Ready, Start
 from freehold.engine.ledger import Ledger
@@ -211,8 +211,10 @@ def test_killed_in_any_state(
     works(engine)
     assert engine.info.fingerprint == fingerprint
     assert not is_running(first)
-    num = len(receivers)
-    assert engine.ledger() == Ledger(received=num + 1, accepted=num + 1, finished=1, failed=num)
+    num, num_ids = len(receivers), 5 + sum(len(receiver.token_ids) for receiver in receivers)
+    assert engine.ledger() == Ledger(
+        received=num + 1, accepted=num + 1, finished=1, failed=num, published_ids=num_ids, ended_ids=num_ids
+    )
 
 
 def test_requests_that_come_while_it_starts_again_are_refused(engine: ProcessEngine) -> None:
@@ -222,7 +224,7 @@ def test_requests_that_come_while_it_starts_again_are_refused(engine: ProcessEng
         submit(engine, "a", (5,), max_tokens=1)
     assert refusal.value.code == "engine_restarting"
     works(engine)
-    assert engine.ledger() == Ledger(received=2, refused=1, accepted=1, finished=1)
+    assert engine.ledger() == Ledger(received=2, refused=1, accepted=1, finished=1, published_ids=5, ended_ids=5)
 
 
 def test_a_backend_that_breaks_is_replaced(engine: ProcessEngine) -> None:
@@ -342,7 +344,7 @@ def stand_in(what: str) -> list[str]:
 
 
 def test_a_stopped_process_is_seen_ended_and_replaced(engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "DEAD_S", 5.0)
+    monkeypatch.setattr(watch, "DEAD_S", 5.0)
     first = pid_of(engine)
     receiver = submit(engine, "a", (SLOW,), max_tokens=4000)
     assert receiver.first.wait(TIMEOUT_S)
@@ -569,7 +571,7 @@ JUNK = [b"\xff" * 4, b"\0\0\0\1\xc1", b"GET / HTTP/1.1\r\n\r\n"]
         (False, Abort(RequestId("a"))),
         (False, Drain(1.0)),
         (True, Start(scripted_config(), "info")),
-        (True, Beat(1.0, False)),
+        (True, Beat(1.0, False, "plan")),
     ],
     ids=repr,
 )
