@@ -26,7 +26,7 @@ class Point(Enum):
     EVICT = "the prefix tree gives up blocks, because requests need them"
     SUBMIT = "the core submits a planned step"
     COPY = "the runner has blocks copied before a step"
-    COLLECT = "the core waits for a submitted step"
+    COLLECT = "the core has waited for a submitted step"
     APPLY = "the scheduler takes in what a step produced"
     PUBLISH = "the core passes events on"
     CLOSE = "the core closes the backend; an engine's process ends without"

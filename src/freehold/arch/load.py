@@ -72,7 +72,7 @@ class Weights:
     def get(self, slot: Slot, layer: int | None = None) -> Tensor:
         """The tensor of a slot, with canonical row order. Raises KeyError for a slot that the spec doesn't have."""
         rule = self._rules[slot, layer]
-        tensor = self._tensors[rule.name]
+        tensor = self._tensors[rule.name].in_memory()
         return rule.reorder(tensor) if rule.reorder else tensor
 
     def dtype(self, slot: Slot, layer: int | None = None) -> DType:
@@ -138,7 +138,7 @@ def _rope_factors(files: ModelFilesLike) -> NDArray[np.float32] | None:
         return None
     if tensor.dtype is not DType.F32:
         raise ModelFileError(f"tensor '{GGUF_ROPE_FACTORS}' is stored as {tensor.dtype.name}, expected F32")
-    return tensor.data.view("<f4").reshape(tensor.shape)
+    return tensor.in_memory().data.view("<f4").reshape(tensor.shape)
 
 
 def _refuse_leftovers(spec: ModelSpec, files: ModelFilesLike, used: set[str]) -> None:
@@ -160,7 +160,7 @@ def _refuse_leftovers(spec: ModelSpec, files: ModelFilesLike, used: set[str]) ->
 
 def _warn_if_head_differs(head: Tensor, embedding: Tensor) -> None:
     """Fine-tuning tools save an output matrix although the configuration ties it to the embedding, which decides."""
-    if head.dtype is not embedding.dtype or not np.array_equal(head.data, embedding.data):
+    if head.dtype is not embedding.dtype or not np.array_equal(head.in_memory().data, embedding.in_memory().data):
         logger.warning(
             "'%s' differs from the embedding, but tie_word_embeddings is true: the embedding is used", head.name
         )

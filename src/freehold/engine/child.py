@@ -52,7 +52,15 @@ class Child:
             code = self.process.wait()
         if code >= 0:
             return f"ended by itself, with exit code {code}"
-        return f"was ended by {signal.Signals(-code).name}"
+        name = signal.Signals(-code).name
+        if self.has_lost_file:
+            return f"was ended by {name}: the model file was changed or truncated while it was read"
+        return f"was ended by {name}"
+
+    @property
+    def has_lost_file(self) -> bool:
+        """It read mapped bytes that a file no longer has."""
+        return self.process.returncode == -signal.SIGBUS
 
 
 def default_program() -> Sequence[str]:

@@ -133,8 +133,9 @@ class Core:
             return
         plan, self._running = self._running, None
         try:
-            self._enter("collect", Point.COLLECT)
+            self.progress.place = "collect"
             outcomes = self._runner.collect(plan)
+            reach(Point.COLLECT)
         except StepError as error:
             _log.warning("step %d failed and ends its %d requests: %s", plan.step_id, len(plan.rows), error)
             events = self._scheduler.fail_step(plan, code="step_failed", message=f"a step failed: {error}")

@@ -17,7 +17,7 @@ from freehold.engine.child import Child, default_program
 from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
 from freehold.engine.watch import Watch
-from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
+from freehold.errors import EngineError, FreeholdError, ModelFileError, ResourceError, UserError
 from freehold.protocol import Abort, Drain, Generate
 
 TICK_S = 0.25
@@ -28,6 +28,11 @@ USEFUL_S = 10.0
 """So many processes in a row that lived shorter than this and finished no request, and the engine gives up."""
 MAX_PENDING_BYTES = 16 << 20
 """Requests are refused while so much waits for the process to take it."""
+
+_UNLOADED = (
+    "{} before the model was loaded; if the system ended it, memory ran out: lower --kv-cache-memory-bytes, or use a "
+    "smaller model"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -177,7 +182,8 @@ class ProcessEngine(EngineHandle):
         try:
             child = Child(self._program)
         except OSError as error:
-            self._died(f"the engine's process can't be started ({error.strerror}; see `ulimit -a`)")
+            cause = f"the engine's process can't be started ({error.strerror}; see `ulimit -a`)"
+            self._died(cause, ResourceError(cause))
             return
         cause, ended = "", None
         try:
@@ -202,11 +208,13 @@ class ProcessEngine(EngineHandle):
         if isinstance(ended, NotLoaded):
             self._not_loaded(ended)
         elif isinstance(ended, Ended) and ended.fault:
-            self._died(ended.fault, code="engine_failed")
+            self._died(ended.fault, EngineError(ended.fault, code="engine_failed"))
         elif self._is_closing:
             self._end_closed(ended, cause, is_hung=watch is not None and watch.hangs)
+        elif child.has_lost_file:
+            self._died(cause, ModelFileError(f"{cause}; restore the file and start again"))
         else:
-            self._died(cause)
+            self._died(cause, ResourceError(_UNLOADED.format(cause)))
 
     def _wait_for_begin(self) -> Start:
         """Wait until it is known what to load.
@@ -297,7 +305,8 @@ class ProcessEngine(EngineHandle):
         kinds = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
         kind = kinds.get(refused.kind)
         if self._loaded.is_set():
-            self._died(f"the engine can't be loaded again: {refused.message}")
+            cause = f"the engine can't be loaded again: {refused.message}"
+            self._died(cause, EngineError(cause, code="engine_died"))
         elif kind is not None and issubclass(kind, UserError):
             self._refused_start = kind(refused.message)
         else:
@@ -316,8 +325,12 @@ class ProcessEngine(EngineHandle):
         else:
             self._end_rest("failed", "engine_died", "the engine ended while it worked on this request")
 
-    def _died(self, cause: str, *, code: str = "engine_died") -> None:
-        """The process ended without being asked to: end its requests, and decide whether to go on."""
+    def _died(self, cause: str, error: FreeholdError) -> None:
+        """The process ended without being asked to: end its requests, and decide whether to go on.
+
+        Args:
+            error: for those who wait for the first load.
+        """
         with self._lock:
             self._died_s = time.monotonic()
             ready_s, num_finished = self._ready_at or (self._died_s, self._ledger.finished)
@@ -330,12 +343,10 @@ class ProcessEngine(EngineHandle):
                     f"again; the last time: {cause}"
                 )
         if not self._loaded.is_set():
-            self._refused_start = ResourceError(
-                f"{cause} before the model was loaded; if the system ended it, memory ran out: lower "
-                "--kv-cache-memory-bytes, or use a smaller model"
-            )
+            self._refused_start = error
             return
         _log.error("%s; %d requests end with an error", self._fault or cause, self.num_live)
+        code = error.code if isinstance(error, EngineError) else "engine_died"
         self._end_rest("failed", code, "the engine ended while it worked on this request; try again")
 
     def _back_off(self) -> None:

@@ -27,9 +27,8 @@ def file_digest(file: MappedFile, cache_dir: Path | None) -> str:
     if cache_dir is not None and (known := _read_entry(_entry(file, cache_dir), file.stamp)) is not None:
         return known
     digest = hashlib.sha256()
-    pieces = memoryview(file.buffer)
     for start in range(0, file.size, _PIECE_BYTES):
-        digest.update(pieces[start : start + _PIECE_BYTES])
+        digest.update(file.read(start, min(_PIECE_BYTES, file.size - start)).data)
     file.check_unchanged()
     found = digest.hexdigest()
     if cache_dir is not None and _is_settled(file.stamp):

@@ -17,7 +17,7 @@ from freehold.errors import ModelFileError, shown
 from freehold.files.ggml_types import FOREIGN_TYPES, GGML_TYPES
 from freehold.files.mapped import MappedFile
 from freehold.files.tensor_table import ForeignTensor
-from freehold.files.tensors import Tensor
+from freehold.files.tensors import MappedTensor, Tensor
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -260,7 +260,8 @@ def _read_tensors(
         if info.type_number in GGML_TYPES:
             start = data_start + info.offset
             data = file.data[start : start + info.num_bytes]
-            tensors[info.name] = Tensor(info.name, GGML_TYPES[info.type_number], info.shape, data)
+            dtype = GGML_TYPES[info.type_number]
+            tensors[info.name] = MappedTensor(info.name, dtype, info.shape, data, file, start)
         else:
             type_name = FOREIGN_TYPES[info.type_number][0]
             tensors[info.name] = ForeignTensor(info.name, type_name, info.shape, file.path)

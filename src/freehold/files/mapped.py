@@ -39,7 +39,7 @@ class MappedFile:
 
     The descriptor is held from opening to `close`, so the file that was checked is the file that is read even if its
     name is given to another one. Reading mapped bytes of a file that shrank kills the process (SIGBUS), which nothing
-    in Python can catch: `check_unchanged` before and after a long read keeps the window small and the cause visible.
+    in Python can catch. So what takes long is not read from the mapping: see `read`.
 
     Attributes:
         path: as given.
@@ -114,6 +114,28 @@ class MappedFile:
             raise ModelFileError(f"{self.path} was replaced while in use; restart to load the new file.")
         if now != self._stamp:
             raise ModelFileError(f"{self.path} was changed while in use; restart to load the new contents.")
+
+    def read(self, start: int, num_bytes: int) -> NDArray[np.uint8]:
+        """Bytes of the file in memory of their own, uint8 (num_bytes,), without touching the mapping.
+
+        Raises:
+            ModelFileError: the file has become shorter than that, or can't be read.
+        """
+        data = np.empty(num_bytes, np.uint8)
+        rest = data.data
+        while rest:
+            try:
+                num_read = os.preadv(self._fd, [rest], start + num_bytes - len(rest))
+            except OSError as error:
+                raise ModelFileError(f"{self.path} can't be read ({error.strerror}); check its disk.") from None
+            if num_read == 0:
+                now = os.fstat(self._fd).st_size
+                raise ModelFileError(
+                    f"{self.path} was truncated from {self.size} to {now} bytes while in use; restore it and restart."
+                )
+            rest = rest[num_read:]
+        data.flags.writeable = False
+        return data
 
     def release_pages(self) -> None:
         """Drop this mapping's pages from resident memory. They come back from the page cache or disk when read."""

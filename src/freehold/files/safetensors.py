@@ -16,7 +16,7 @@ from freehold.files.disk import is_plain_name
 from freehold.files.mapped import MappedFile
 from freehold.files.strict_json import parse_json
 from freehold.files.tensor_table import ForeignTensor
-from freehold.files.tensors import DType, Tensor
+from freehold.files.tensors import DType, MappedTensor, Tensor
 
 MAX_HEADER_BYTES = 100_000_000
 MAX_DIMS = 8
@@ -119,7 +119,7 @@ def read_safetensors(file: MappedFile) -> dict[str, Tensor | ForeignTensor]:
             f"{file.path}: the header claims {header_bytes} bytes, but {file.size - 8} are left; "
             "the file is truncated, download it again."
         )
-    raw = file.buffer[8 : 8 + header_bytes]
+    raw = file.read(8, header_bytes).tobytes()
     if not raw.startswith(b"{"):
         raise ModelFileError(
             f"{file.path}: the header starts with {raw[:1]!r} instead of '{{'; not a safetensors file."
@@ -184,7 +184,8 @@ def _check_ranges(file: MappedFile, entries: list[_Entry], data_start: int) -> d
         filled = entry.end
         if entry.type_name in _READABLE:
             data = file.data[data_start + entry.begin : data_start + entry.end]
-            tensors[entry.name] = Tensor(entry.name, _READABLE[entry.type_name], entry.shape, data)
+            dtype = _READABLE[entry.type_name]
+            tensors[entry.name] = MappedTensor(entry.name, dtype, entry.shape, data, file, data_start + entry.begin)
         else:
             tensors[entry.name] = ForeignTensor(entry.name, entry.type_name, entry.shape, file.path)
     if filled != room:

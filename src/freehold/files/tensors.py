@@ -6,6 +6,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from freehold.files.mapped import MappedFile
+
 
 class DType(Enum):
     """Storage types. The value is (elements in a block, bytes in a block); names are ggml's."""
@@ -57,3 +59,27 @@ class Tensor:
     def row_bytes(self) -> int:
         """Bytes of one row, that is of the last axis."""
         return self.shape[-1] // self.dtype.block_elements * self.dtype.block_bytes
+
+    def in_memory(self) -> "Tensor":
+        """The same tensor, with bytes that no change of its file can reach."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class MappedTensor(Tensor):
+    """A tensor whose `data` is a view of a mapped file.
+
+    Attributes:
+        start: of its bytes in the file.
+    """
+
+    file: MappedFile
+    start: int
+
+    def in_memory(self) -> Tensor:
+        """The same tensor, read once more from the file.
+
+        Raises:
+            ModelFileError: the file was truncated meanwhile. Looking at `data` would kill the process then.
+        """
+        return Tensor(self.name, self.dtype, self.shape, self.file.read(self.start, self.data.size))

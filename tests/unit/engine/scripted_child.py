@@ -29,10 +29,14 @@ def answer_with(items: Callable[[], Iterable[Item]]) -> Callable[[tuple[int, ...
     return lambda _prompt: items()
 
 
-if __name__ == "__main__":
-    if "--slow-start" in sys.argv:
-        time.sleep(3600)
+def answers() -> Scripts:
     scripts = Scripts()
     for first, items in ANSWERS.items():
         scripts.add_rule(starts_with(first), answer_with(items))
-    main(scripts)
+    return scripts
+
+
+if __name__ == "__main__":
+    if "--slow-start" in sys.argv:
+        time.sleep(3600)
+    main(answers())

@@ -1,0 +1,99 @@
+"""Errors, waits and kills while a real, tiny model loads: at the first start, and when the engine is started again."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from engine_fixtures import Receiver, generate, wait_until
+from fault_child import program
+
+from freehold.config import EngineConfig
+from freehold.engine.remote import ProcessEngine
+from freehold.errors import EngineError, ResourceError
+from freehold.faults import Point
+from freehold.files.tensors import DType
+from freehold.synth import SynthConfig, write_checkpoint
+
+LOAD_POINTS = {
+    Point.LOAD_OPEN: "open the model's files",
+    Point.LOAD_WEIGHTS: "load the weights",
+    Point.LOAD_CHECK: "check the model's files",
+}
+TINY = SynthConfig(
+    family="llama", hidden_size=64, intermediate_size=160, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16,
+    vocab_size=320,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    write_checkpoint(TINY, path, format="gguf", dtype=DType.F16)
+    return path
+
+
+def config(model_path: Path, **settings: float) -> EngineConfig:
+    return EngineConfig(model_path=model_path, kv_cache_bytes=4 << 20, max_model_len=256, **settings)  # type: ignore[arg-type]
+
+
+def answer(engine: ProcessEngine) -> list[int]:
+    receiver = Receiver()
+    engine.submit(generate("a", (7, 8, 9), max_tokens=12, temperature=0.0), receiver)
+    assert receiver.wait().reason == "length"
+    return receiver.token_ids
+
+
+@pytest.mark.parametrize(("action", "kind", "words"), [
+    ("error", EngineError, "failed while it loaded the model: RuntimeError: a planted error"),
+    ("kill", ResourceError, "ended by SIGKILL before the model was loaded.*memory"),
+])  # fmt: skip
+@pytest.mark.parametrize("point", LOAD_POINTS, ids=lambda point: point.name)
+def test_at_the_first_start_it_is_an_error(
+    point: Point, action: str, kind: type[Exception], words: str, model_path: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(kind, match=words):
+        ProcessEngine.start(config(model_path), program=program(tmp_path / "lives", 1, f"{point.name}:{action}"))
+    assert (tmp_path / "lives").stat().st_size == 1, "nobody tries again what fails at once"
+
+
+@pytest.mark.parametrize("action", ["error", "kill"])
+@pytest.mark.parametrize("point", LOAD_POINTS, ids=lambda point: point.name)
+def test_when_started_again_it_is_tried_once_more(point: Point, action: str, model_path: Path, tmp_path: Path) -> None:
+    lives = tmp_path / "lives"
+    with ProcessEngine.start(config(model_path), program=program(lives, 2, f"{point.name}:{action}")) as engine:
+        before = answer(engine)
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        wait_until(lambda: lives.stat().st_size == 3 and engine.health().ok)
+        assert answer(engine) == before
+        assert engine.ledger().finished == 2
+
+
+def test_a_load_that_hangs_is_named_ended_and_tried_again(model_path: Path, tmp_path: Path) -> None:
+    """All points in turn, one a life; the last life is good."""
+    engines = []
+    for point in LOAD_POINTS:
+        lives = tmp_path / point.name
+        command = program(lives, 2, f"{point.name}:wait=3600")
+        engines.append((point, lives, ProcessEngine.start(config(model_path, stall_timeout_s=4.5), program=command)))
+    for _, _, engine in engines:
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+    killed_s = time.monotonic()
+    for point, lives, engine in engines:
+        wait_until(lambda engine=engine: "has not moved" in engine.health().reason)  # type: ignore[misc]
+        assert time.monotonic() - killed_s < 8
+        assert LOAD_POINTS[point] in engine.health().reason
+        assert "started again" in engine.health().reason
+        wait_until(lambda lives=lives, engine=engine: lives.stat().st_size == 3 and engine.health().ok)  # type: ignore[misc]
+        answer(engine)
+        engine.shutdown()
+
+
+def test_a_load_that_takes_long_and_moves_is_left_alone(model_path: Path, tmp_path: Path) -> None:
+    command = program(tmp_path / "lives", 1, "LOAD_WEIGHTS:wait=1.5")
+    with ProcessEngine.start(config(model_path, stall_timeout_s=3), program=command) as engine:
+        answer(engine)
+    assert (tmp_path / "lives").stat().st_size == 1
