@@ -99,8 +99,9 @@ class Core:
         and whoever runs this ends the requests that are left."""
         try:
             while self._take_messages():
+                if overdue := self._scheduler.end_overdue():
+                    self._tell(overdue)
                 self._enter("plan", Point.PLAN)
-                self._publish(self._scheduler.end_overdue())
                 planned = self._scheduler.plan()
                 if planned.rows:
                     self._enter("submit", Point.SUBMIT)
