@@ -42,6 +42,10 @@ class ResourceError(UserError):
     """Memory, disk, port or another resource of the machine doesn't suffice. The message names the setting."""
 
 
+class JournalError(UserError):
+    """A batch's journal can't be used for this run. The message names the file and says what differs."""
+
+
 class RequestError(FreeholdError):
     """A request is wrong.
 

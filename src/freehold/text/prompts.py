@@ -3,7 +3,8 @@
 Python would take almost anything for a list of integers (``True``, ``1.9``, bytes), and the model would answer it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import Any, SupportsIndex, TypeGuard, cast
 
@@ -106,6 +107,30 @@ def one_each(params: object, num_prompts: int) -> list[SamplingParams]:
     if len(params) != num_prompts:
         raise RequestError(f"{len(params)} params for {num_prompts} prompts; give one, or one each", param="params")
     return [_as_params(one, f"params[{position}]") for position, one in enumerate(params)]
+
+
+def each(prompts: object, params: object) -> Iterator[tuple[object, SamplingParams]]:
+    """Prompts from any iterable, each with its parameters: taken as they are asked for.
+
+    Raises:
+        RequestError: no iterable of prompts; or no `SamplingParams`, which of several may show only in the iteration.
+    """
+    if isinstance(prompts, str | bytes | bytearray | memoryview | Mapping) or not isinstance(prompts, Iterable):
+        raise _wrong_type("prompts", prompts, "an iterable of prompts")
+    if params is None or isinstance(params, SamplingParams) or not isinstance(params, Iterable):
+        return zip(prompts, itertools.repeat(_as_params(params, "params")), strict=False)
+    return _in_step(prompts, iter(params))
+
+
+def _in_step(prompts: Iterable[object], params: Iterator[object]) -> Iterator[tuple[object, SamplingParams]]:
+    for position, prompt in enumerate(prompts):
+        try:
+            one = next(params)
+        except StopIteration:
+            raise RequestError(
+                f"params end before prompts[{position}]; give one, or one each", param="params"
+            ) from None
+        yield prompt, _as_params(one, f"params[{position}]")
 
 
 def _wrong_type(place: str, value: object, wanted: str) -> RequestError:
