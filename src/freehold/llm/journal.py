@@ -13,7 +13,7 @@ import os
 import time
 import weakref
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,14 @@ class Journal:
     It remembers where each recorded completion stands in the file: some hundred bytes of memory each.
     """
 
-    def __init__(self, path: Path, info: EngineInfo) -> None:
+    def __init__(self, path: Path, info: EngineInfo, expected: Iterable[tuple[SamplingParams, bool]] = ()) -> None:
         """
+        Args:
+            expected: parameters that all prompts will have, and whether digests are wanted.
+
         Raises:
-            JournalError: another process has it open; it isn't a journal, is damaged within, or comes from another
-                model or other settings, and the message says from which.
+            JournalError: another run has it open; it isn't a journal, or damaged within; or it comes from another
+                model, other settings or other parameters, and the message says what differs.
         """
         self._path = path
         self._offsets: dict[int, int] = {}
@@ -84,20 +87,12 @@ class Journal:
         try:
             self._lock()
             self._read(_Header(FORMAT, info.fingerprint, info.model_family, info.backend, info.max_model_len))
+            for params, digests in expected:
+                self._expect(_values(params, digests))
         except BaseException:
             self._let_go()
             raise
         self._synced_s = time.monotonic()
-
-    def expect(self, params: SamplingParams, *, digests: bool) -> None:
-        """Refuse parameters that all prompts will have, if what is recorded has others.
-
-        Raises:
-            JournalError: tells what differs.
-        """
-        values = _values(params, digests)
-        if self._params and _encoder.encode(values) not in self._numbers:
-            raise self._other_params(self._params[0], values)
 
     def find(self, answer: Answer) -> Completion | None:
         """The completion that is recorded for an answer.
@@ -188,6 +183,10 @@ class Journal:
                 f"{self._path} was written with another model or other settings: {differences}; "
                 "use the same, or another journal"
             )
+
+    def _expect(self, values: dict[str, Any]) -> None:
+        if self._params and _encoder.encode(values) not in self._numbers:
+            raise self._other_params(self._params[0], values)
 
     def _other_params(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> JournalError:
         return JournalError(

@@ -47,10 +47,9 @@ class _Ways:
         Raises:
             JournalError: the journal is of another model or other parameters.
         """
-        journal = None if self.journal is None else Journal(Path(self.journal), info)
-        if journal is not None:
-            for one in params:
-                journal.expect(one, digests=self.handling.digests)
+        journal = None
+        if self.journal is not None:
+            journal = Journal(Path(self.journal), info, [(one, self.handling.digests) for one in params])
         return Batch(journal, total, self.progress, in_order)
 
 

@@ -17,10 +17,12 @@ Prompt = str | Sequence[int]
 Chat = Sequence[Mapping[str, Any]]
 """Messages with role and content, rendered by the model's chat template."""
 
+_NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
+
 
 def _is_list(value: object) -> TypeGuard[Iterable[Any]]:
     """A list, tuple or other sequence of things, or an array of one dimension. Text and bytes are none."""
-    if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
+    if isinstance(value, _NO_LISTS):
         return False
     return isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
 
@@ -115,7 +117,7 @@ def each(prompts: object, params: object) -> Iterator[tuple[object, SamplingPara
     Raises:
         RequestError: no iterable of prompts; or no `SamplingParams`, which of several may show only in the iteration.
     """
-    if isinstance(prompts, str | bytes | bytearray | memoryview | Mapping) or not isinstance(prompts, Iterable):
+    if isinstance(prompts, _NO_LISTS) or not isinstance(prompts, Iterable):
         raise _wrong_type("prompts", prompts, "an iterable of prompts")
     if params is None or isinstance(params, SamplingParams) or not isinstance(params, Iterable):
         return zip(prompts, itertools.repeat(_as_params(params, "params")), strict=False)

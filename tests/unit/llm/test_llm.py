@@ -6,57 +6,21 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.llm.idle import wait_until_idle
 
 from freehold import LLM, Completion, SamplingParams
 from freehold.backends.script import NotFinite, Pause, Scripts
-from freehold.config import EngineConfig
 from freehold.engine.client import Engine
 from freehold.errors import ConfigError, EngineError, RequestError
-from freehold.files.model import open_model
-from freehold.files.vocabulary import TextAssets, load_text
+from freehold.files.vocabulary import TextAssets
 
 CHAT = [{"role": "user", "content": "Say it."}]
-
-
-@pytest.fixture(scope="module")
-def text(smollm2_path: Path) -> TextAssets:
-    with open_model(smollm2_path) as files:
-        return load_text(files)
-
-
-@pytest.fixture
-def scripts() -> Scripts:
-    return Scripts()
-
-
-@pytest.fixture
-def engine(scripts: Scripts) -> Iterator[Engine]:
-    config = EngineConfig(model_path=Path("/nowhere"), backend="scripted", max_num_seqs=4, max_model_len=500)
-    engine = Engine.start(config, scripts=scripts)
-    yield engine
-    engine.shutdown()
-    engine.ledger().check(0)
-
-
-@pytest.fixture
-def llm(engine: Engine, text: TextAssets) -> Iterator[LLM]:
-    with LLM.over(engine, text) as llm:
-        yield llm
-
-
-def wait_until_idle(engine: Engine) -> None:
-    end_s = time.monotonic() + 60
-    while engine.num_live:
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
 
 
 def test_answers_come_in_the_order_of_the_prompts(llm: LLM, text: TextAssets) -> None:
