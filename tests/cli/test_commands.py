@@ -204,7 +204,7 @@ def test_run_and_chat_with_a_model_in_the_process(home: Path, tiny: Path) -> Non
     chat = freehold("chat", str(tiny), *run[3:], home=home, stdin="Hello\n\n/new\nHello\n/exit\nnever asked\n")
     assert chat.returncode == 0, chat.stderr
     assert chat.stdout == first.stdout * 2
-    check_user_error(freehold("run", str(tiny), "Hello", "--max-tokens", "0", home=home), "max_tokens")
+    check_user_error(freehold("run", str(tiny), "Hello", "--max-tokens", "0", home=home), "--max-tokens is 0")
     check_user_error(freehold("run", str(tiny), "long " * 2000, home=home), "1024")
 
 

@@ -129,6 +129,8 @@ def _load(flags: dict[str, Any], config: Path | None) -> "LLM":
 def _params(temperature: float, top_p: float, max_tokens: int | None, seed: int | None) -> "SamplingParams":
     from freehold.text.params import SamplingParams
 
+    if max_tokens == 0:
+        raise ConfigError("--max-tokens is 0; an answer has at least 1")
     return SamplingParams(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed)
 
 

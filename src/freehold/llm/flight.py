@@ -2,6 +2,7 @@
 
 import queue
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 
 from freehold.engine.handle import EngineHandle
 from freehold.errors import EngineError
@@ -60,16 +61,19 @@ class Flight:
         """
         try:
             while True:
+                # What has arrived goes first, since the source may take its time; but only that, or a fast engine would
+                # keep us from filling it.
+                for _ in range(self._events.qsize()):
+                    self._take(self._events.get_nowait())
                 while (completion := self._next_ended()) is not None:
                     self._num_given += 1
                     yield completion
-                if self._is_exhausted and not self._running and self._refused is None:
-                    return
-                event = self._next_event()
-                if event is None:
+                if self._has_room():
                     self._start_one()
+                elif self._running or self._refused is not None:
+                    self._wait()
                 else:
-                    self._take(event)
+                    return
         finally:
             for request_id in self._running:
                 self._engine.abort(request_id)
@@ -79,31 +83,36 @@ class Flight:
             return self._ended.pop(next(iter(self._ended)), None) if self._ended else None
         return self._ended.pop(self._num_given, None)
 
-    def _next_event(self) -> Event | None:
-        """The next event; None if another answer should be started first, as far as can be told without waiting."""
+    def _wait(self) -> None:
+        """Take in the next event, or offer the engine again what it refused."""
         self._engine.check_process()  # may have been forked between two steps
-        try:
-            if self._refused is not None:
-                return self._events.get(timeout=RETRY_S)
-            return self._events.get(block=not self._has_room())
-        except queue.Empty:
-            return None
+        with suppress(queue.Empty):
+            self._take(self._events.get(timeout=None if self._refused is None else RETRY_S))
+        if self._refused is not None:
+            self._submit(self._refused)
 
     def _has_room(self) -> bool:
         num_ahead = self._num_taken - self._num_given
-        return not self._is_exhausted and len(self._running) < self._most and num_ahead < LOOK_AHEAD * self._most
+        return (
+            not self._is_exhausted
+            and self._refused is None
+            and len(self._running) < self._most
+            and num_ahead < LOOK_AHEAD * self._most
+        )
 
     def _start_one(self) -> None:
-        answer = self._refused or next(self._source, None)
+        answer = next(self._source, None)
         if answer is None:
             self._is_exhausted = True
             return
-        if self._refused is None:
-            self._num_taken += 1
-        place = self._num_taken - 1
+        self._num_taken += 1
         if isinstance(answer, Completion):
-            self._ended[place] = answer
-            return
+            self._ended[self._num_taken - 1] = answer
+        else:
+            self._submit(answer)
+
+    def _submit(self, answer: Answer) -> None:
+        """Start the answer that was taken last, unless the engine has no room either."""
         self._refused = None
         try:
             self._engine.submit(answer.job.generate, self._events.put)
@@ -112,7 +121,7 @@ class Flight:
                 raise
             self._refused = answer
         else:
-            self._running[answer.job.generate.request_id] = place, answer
+            self._running[answer.job.generate.request_id] = self._num_taken - 1, answer
 
     def _take(self, event: Event) -> None:
         place, answer = self._running[event.request_id]

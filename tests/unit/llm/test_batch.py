@@ -77,13 +77,12 @@ def test_an_endless_source_is_taken_from_as_there_is_room(llm: LLM, engine: Engi
     assert source.num_taken < 200 + 4 * MOST + 1
 
 
-def test_batches_stay_full(llm: LLM, engine: Engine) -> None:
+def test_batches_stay_full(llm: LLM, engine: Engine, scripts: Scripts) -> None:
     """Whenever a completion is given out and more are to come, more answers than a step holds are with the engine."""
-    live = []
-    params = (SamplingParams(max_tokens=20 + n % 7) for n in itertools.count())
-    for _completion in itertools.islice(llm.generate_each(Source(), params), 100):
-        live.append(engine.num_live)
-    assert min(live) >= llm.info.max_num_seqs
+    scripts.add_rule(lambda _ids: True, lambda ids: [ids[0], Pause(0.01)] * 30)
+    params = (SamplingParams(max_tokens=5 + n % 7) for n in itertools.count())
+    live = [engine.num_live for _ in itertools.islice(llm.generate_each(Source(), params), 40)]
+    assert sum(live) / len(live) > llm.info.max_num_seqs
 
 
 def test_in_order_a_slow_answer_is_waited_for_with_bounded_look_ahead(

@@ -232,6 +232,7 @@ def test_leaving_generate_by_an_exception_ends_its_requests(llm: LLM, engine: En
         raise KeyboardInterrupt
 
     scripts.add([5], [6, Pause(0.02)] * 490)
+    scripts.add([6, 7], [6, Pause(0.5), 7, 6])
     params = [SamplingParams(max_tokens=count) for count in (3, 490, 490)]
     with pytest.raises(KeyboardInterrupt):
         llm.generate([[6, 7], [5], [5]], params, on_progress=interrupt)
