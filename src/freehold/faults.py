@@ -29,6 +29,7 @@ class Point(Enum):
     COLLECT = "the core has waited for a submitted step"
     APPLY = "the scheduler takes in what a step produced"
     PUBLISH = "the core passes events on"
+    MASKS = "the core works out which ids rows may sample"
     CLOSE = "the core closes the backend; an engine's process ends without"
     IPC_SEND = "a process sends a message to the other: server or engine, wherever the fault is armed"
     IPC_RECEIVE = "a process has received bytes from the other: likewise"

@@ -15,12 +15,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from history import Record, Truth, num_cancelled, problems, summary
+from history import Record, Truth, problems, summary
 from traffic import Job, Mix, jobs, scripted_ids
 
 from freehold.config import EngineConfig
@@ -49,13 +49,14 @@ class Client:
 
     def __init__(self, engine: EngineHandle) -> None:
         self.history: list[Record] = []
+        self.num_cancelled = 0
         self._engine = engine
         self._later: list[tuple[float, int, Record]] = []  # heap of cancellations by time
 
     def run(self, source: Iterator[Job], num_cancellations: int) -> bool:
         """Submit until so many requests were cancelled, and wait for the rest. Returns whether there may be more."""
         is_more = True
-        while is_more and num_cancelled(self.history) < num_cancellations:
+        while is_more and self.num_cancelled < num_cancellations:
             batch = list(islice(source, 20))
             is_more = bool(batch)
             for job in batch:
@@ -101,21 +102,24 @@ class Client:
             self._cancel(heapq.heappop(self._later)[2])
 
     def _cancel(self, record: Record) -> None:
+        self.num_cancelled += not record.is_cancelled
         record.is_cancelled = True
         self._engine.abort(record.job.generate.request_id)
 
 
 @dataclass
 class Nemesis:
-    """Strikes the engine's process at random moments, in a thread of its own.
+    """Strikes the engine's process at random moments, spread over the run, in a thread of its own.
 
     Attributes:
+        progress: of the run, from 0 to 1.
         num_kills, num_stops: strikes so far.
     """
 
     engine: ProcessEngine
     seed: int
     most_kills: int
+    progress: Callable[[], float]
     num_kills: int = 0
     num_stops: int = 0
     is_over: bool = False
@@ -126,7 +130,7 @@ class Nemesis:
         while self.num_kills < self.most_kills and not self.is_over:
             time.sleep(source.uniform(0.05, 0.6))
             pid = self.engine.pid
-            if pid is None:
+            if pid is None or self.progress() * self.most_kills < self.num_kills:
                 continue
             if source.random() < 0.4:
                 self._signal(pid, signal.SIGSTOP)
@@ -179,15 +183,15 @@ def strike(
     engine: ProcessEngine, seed: int, source: Iterator[Job], truth: Truth, num_cancellations: int, num_kills: int
 ) -> Outcome:
     """Send jobs to an engine, and let the nemesis at it."""
-    first_s, client, nemesis = time.monotonic(), Client(engine), Nemesis(engine, seed, num_kills)
+    first_s, client = time.monotonic(), Client(engine)
+    nemesis = Nemesis(engine, seed, num_kills, lambda: client.num_cancelled / num_cancellations)
     thread = threading.Thread(target=nemesis.run)
     thread.start()
     try:
         while True:
-            is_more = client.run(source, num_cancellations)
+            is_more = client.run(source, max(num_cancellations, client.num_cancelled + 50))
             if nemesis.num_kills >= num_kills or engine.fault or not is_more:
                 break
-            num_cancellations += 50  # the nemesis isn't done
     finally:
         nemesis.is_over = True
         thread.join()

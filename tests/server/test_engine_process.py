@@ -19,6 +19,7 @@ from freehold.engine.remote import ProcessEngine
 from freehold.files.vocabulary import TextAssets
 
 PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("slow_engine.py")))
+FAULTY = Path(__file__).parents[1] / "unit" / "engine" / "fault_child.py"
 
 
 @pytest.fixture
@@ -89,6 +90,24 @@ def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server, monkeypat
         assert refused.json()["error"]["code"] == "engine_stalled"
         check_died(futures)
     answers(server)
+
+
+def test_a_stall_is_not_ready_and_says_where_until_it_ends(text: TextAssets, tmp_path: Path) -> None:
+    config = EngineConfig(model_path=Path("scripted"), backend="scripted")
+    command = (sys.executable, str(FAULTY), str(tmp_path / "lives"), "1", "COLLECT:wait=6:3")
+    server = Server(text, config, handle=ProcessEngine.start(config, program=command))
+    pid = engine_pid(server)
+    with ThreadPoolExecutor(1) as pool:
+        stalling = pool.submit(server.chat, max_tokens=9)
+        started_s = time.monotonic()
+        wait_until(lambda: not is_ready(server))
+        assert time.monotonic() - started_s < 5.5  # of which the first half second is before the stall
+        assert "at: collect" in server.http.get("/readyz").json()["error"]["message"]
+        assert server.http.get("/livez").status_code == 200
+        assert stalling.result().json()["usage"]["completion_tokens"] == 9
+    answers(server)
+    assert engine_pid(server) == pid
+    server.stop()
 
 
 def test_clients_that_leave_while_the_engine_is_stopped(server: Server) -> None:

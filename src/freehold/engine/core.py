@@ -150,6 +150,7 @@ class Core:
 
     def _bring_masks(self, plan: StepPlan) -> None:
         """Say what rows of the newest step may sample, now that all ids before them are known."""
+        self._enter("masks", Point.MASKS)
         masks, failures = self._masks.fill(plan)
         if masks:
             self._runner.bring_masks(plan, masks)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from engine_fixtures import Receiver, generate, wait_until
-from fault_child import program
+from fault_child import pids_of, program
 
 from freehold.config import EngineConfig
 from freehold.engine.remote import ProcessEngine
@@ -54,7 +54,7 @@ def test_at_the_first_start_it_is_an_error(
 ) -> None:
     with pytest.raises(kind, match=words):
         ProcessEngine.start(config(model_path), program=program(tmp_path / "lives", 1, f"{point.name}:{action}"))
-    assert (tmp_path / "lives").stat().st_size == 1, "nobody tries again what fails at once"
+    assert len(pids_of(tmp_path / "lives")) == 1, "nobody tries again what fails at once"
 
 
 @pytest.mark.parametrize("action", ["error", "kill"])
@@ -65,7 +65,7 @@ def test_when_started_again_it_is_tried_once_more(point: Point, action: str, mod
         before = answer(engine)
         assert engine.pid is not None
         os.kill(engine.pid, signal.SIGKILL)
-        wait_until(lambda: lives.stat().st_size == 3 and engine.health().ok)
+        wait_until(lambda: len(pids_of(lives)) == 3 and engine.health().ok)
         assert answer(engine) == before
         assert engine.ledger().finished == 2
 
@@ -85,7 +85,7 @@ def test_a_load_that_hangs_is_named_ended_and_tried_again(model_path: Path, tmp_
     def all_back() -> bool:
         for point, _, engine in engines:
             heard[point].add(engine.health().reason)
-        return all(lives.stat().st_size == 3 and engine.health().ok for _, lives, engine in engines)
+        return all(len(pids_of(lives)) == 3 and engine.health().ok for _, lives, engine in engines)
 
     wait_until(all_back)
     for point, _, engine in engines:
@@ -99,4 +99,4 @@ def test_a_load_that_takes_long_and_moves_is_left_alone(model_path: Path, tmp_pa
     command = program(tmp_path / "lives", 1, "LOAD_WEIGHTS:wait=1.5")
     with ProcessEngine.start(config(model_path, stall_timeout_s=3), program=command) as engine:
         answer(engine)
-    assert (tmp_path / "lives").stat().st_size == 1
+    assert len(pids_of(tmp_path / "lives")) == 1

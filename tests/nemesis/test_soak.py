@@ -1,0 +1,55 @@
+"""The soak run of `benchmarks/soak.py`, briefly, and what it concludes from its samples."""
+
+import random
+
+import pytest
+from soak import Load, Sample, Slope, Use, growth, settled, slope, soak
+
+
+def check_flat(samples: list[Sample], most_kib: int) -> None:
+    """Threads and descriptors stay as they are, and memory within a bound."""
+    for name in ("server", "engine"):
+        uses: list[Use] = [getattr(sample, name) for sample in settled(samples)]
+        assert len({use.num_threads for use in uses}) == 1, (name, uses)
+        assert max(use.num_descriptors for use in uses) - min(use.num_descriptors for use in uses) <= 1, (name, uses)
+        assert uses[-1].memory_kib - uses[0].memory_kib < most_kib, (name, uses)
+
+
+def test_a_short_soak_leaves_nothing_behind() -> None:
+    check_flat(soak(Load(num_requests=2000, num_rounds=10)), most_kib=1500)
+
+
+def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:
+    check_flat(soak(Load(num_requests=24, most_tokens=400, num_rounds=8)), most_kib=1500)
+
+
+@pytest.mark.slow
+def test_a_long_soak_is_flat() -> None:
+    """The second half of the run grows by less than 2 bytes a request: not even a reference each is kept."""
+    samples = soak(Load(num_requests=200_000, num_rounds=100))
+    check_flat(samples, most_kib=1500)
+    for name, found in growth(samples[len(samples) // 2 :]).items():
+        assert (found.value - found.margin) * 1024 < 2, (name, found)
+
+
+def test_the_slope_is_that_of_the_points_and_its_margin_that_of_their_scatter() -> None:
+    xs = [float(x) for x in range(50)]
+    assert slope(xs, [3 * x + 7 for x in xs]) == Slope(pytest.approx(3.0), pytest.approx(0.0, abs=1e-9))
+    assert slope(xs, [5.0] * 50) == Slope(0.0, 0.0)
+    source = random.Random(1)
+    noisy = slope(xs, [2 * x + source.gauss(0, 10) for x in xs])
+    assert abs(noisy.value - 2) < 2 * noisy.margin
+    assert 0.1 < noisy.margin < 0.4
+    assert noisy.times(10).value == pytest.approx(10 * noisy.value)
+
+
+def test_a_leak_shows() -> None:
+    """100 bytes for each request, under noise of 50 KiB."""
+    source = random.Random(2)
+    samples = [
+        Sample(n, n / 500, Use(12000, 3, 7), Use(round(20000 + n * 100 / 1024 + source.gauss(0, 50)), 6, 4))
+        for n in range(0, 100_000, 2000)
+    ]
+    leak = growth(samples)["engine"]
+    assert leak.value - leak.margin > 90 / 1024
+    assert growth(samples)["server"].value == 0
