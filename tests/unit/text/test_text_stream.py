@@ -2,7 +2,7 @@
 
 import pytest
 
-from freehold.protocol import Finish, FinishReason, RequestId, Tokens
+from freehold.protocol import Finish, FinishReason, Logprobs, PromptLogprobs, RequestId, Tokens
 from freehold.text.stream import TextDelta, TextResult, TextStream
 from freehold.text.tokenizer import Tokenizer
 from text_vocabularies import byte_level_tokenizer, sentencepiece_tokenizer
@@ -111,6 +111,92 @@ def test_a_replacement_at_the_end_may_complete_a_stop_string() -> None:
     deltas, result = run(TextStream(byte_level_tokenizer(), [], ["a\ufffd"]), [ids])
     check(deltas, result)
     assert (result.text, result.stop) == ("", "a\ufffd")
+
+
+def scored(ids: list[int]) -> Tokens:
+    """Tokens whose log probability tells their id, each beside the next id."""
+    scores = tuple(Logprobs(-i / 8, 1, ((i, -i / 8), (i + 1, -i / 8 - 1))) for i in ids)
+    return Tokens(request_id=ID, token_ids=tuple(ids), logprobs=scores)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize("answer", ["abcSTOPdef", "a😀bSTOP", "é語STO", ""])
+def test_log_probabilities_are_cut_with_the_ids(answer: str, size: int) -> None:
+    tokenizer, ids = byte_level_tokenizer(), encode(answer)
+    stream = TextStream(tokenizer, [], ["STOP"])
+    deltas = [stream.push(scored(ids[n : n + size])) for n in range(0, len(ids), size)]
+    result = stream.finish(Finish(request_id=ID, reason="length", num_prompt_tokens=0, num_output_tokens=len(ids)))
+    assert sum((delta.logprobs for delta in deltas), ()) == result.logprobs
+    assert sum((delta.pieces for delta in deltas), ()) == result.pieces
+    assert [score.token_id for score in result.logprobs] == list(result.token_ids)
+    assert len(result.pieces) == len(result.token_ids)
+    assert "".join(result.pieces).partition("STOP")[0] == result.text
+    cut = answer.partition("STOP")[0] + ("STOP" if "STOP" in answer else "")
+    assert b"".join(score.bytes or b"" for score in result.logprobs) == cut.encode()
+    for score in result.logprobs:
+        assert score.logprob == -score.token_id / 8
+        assert [other.token_id for other in score.top] == [score.token_id, score.token_id + 1]
+        assert score.top[0].bytes == score.bytes == tokenizer.token_bytes(score.token_id)
+
+
+def test_a_token_by_itself_is_readable_and_its_bytes_are_exact() -> None:
+    tokenizer = byte_level_tokenizer()
+    control = tokenizer.vocabulary.controls["<|im_start|>"].token_id
+    ids = encode("😀")
+    assert len(ids) > 1
+    spelled = [tokenizer.spell(token_id) for token_id in [*ids, control, *encode("é")]]
+    assert b"".join(raw or b"" for _, raw in spelled) == "😀é".encode()
+    assert "".join(text for text, _ in spelled[: len(ids)]) == "\\xf0\\x9f\\x98\\x80"
+    assert spelled[len(ids)] == ("<|im_start|>", None)
+    assert tokenizer.spell(tokenizer.vocab_size + 7) == (f"<{tokenizer.vocab_size + 7}>", None)
+
+
+def test_a_prompts_log_probabilities_come_with_its_tokens() -> None:
+    ids = encode("abc")
+    stream = TextStream(byte_level_tokenizer(), ids)
+    events = [
+        PromptLogprobs(request_id=ID, start_pos=pos, logprobs=scored(ids[pos : pos + 1]).logprobs) for pos in (1, 2)
+    ]
+    deltas = [stream.push(event) for event in events]
+    result = stream.finish(Finish(request_id=ID, reason="length", num_prompt_tokens=3, num_output_tokens=0))
+    assert [score.token for score in result.prompt_logprobs] == ["b", "c"]
+    assert sum((delta.prompt_logprobs for delta in deltas), ()) == result.prompt_logprobs
+    assert result.logprobs == result.token_ids == ()
+
+
+def test_an_answer_that_is_not_wanted_is_dropped_whole() -> None:
+    tokenizer = byte_level_tokenizer()
+    eos_id = min(tokenizer.eos_ids)
+    ends: list[tuple[list[int], FinishReason, int | None]] = [(encode("a"), "length", None), ([eos_id], "stop", eos_id)]
+    for ids, reason, stop_id in ends:
+        stream = TextStream(tokenizer, [], ["a"], tokenizer.eos_ids, wants_output=False)
+        assert stream.push(scored(ids)) == TextDelta("", (), ())
+        finish = Finish(request_id=ID, reason=reason, num_prompt_tokens=3, num_output_tokens=1, stop_id=stop_id)
+        result = stream.finish(finish)
+        assert (result.text, result.token_ids, result.logprobs, result.num_output_tokens) == ("", (), (), 0)
+        assert (result.finish_reason, result.stop) == ("length", None)
+    failed = Finish(request_id=ID, reason="failed", num_prompt_tokens=3, num_output_tokens=0)
+    assert TextStream(tokenizer, [], wants_output=False).finish(failed).finish_reason == "failed"
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+@pytest.mark.parametrize(
+    ("min_tokens", "text", "num_tokens"),
+    [(0, "a", 2), (1, "a", 2), (2, "axb", 4), (3, "axb", 4), (4, "axbxc", 6), (6, "axbxcxd", 7), (99, "axbxcxd", 7)],
+)
+def test_stop_strings_are_not_looked_for_too_early(min_tokens: int, text: str, num_tokens: int, size: int) -> None:
+    """One token a letter."""
+    ids = encode("axbxcxd")
+    assert len(ids) == 7
+    stream = TextStream(byte_level_tokenizer(), [], ["x"], min_tokens=min_tokens)
+    _, result = run(stream, [ids[n : n + size] for n in range(0, 7, size)])
+    assert (result.text, result.num_output_tokens) == (text, num_tokens)
+
+
+def test_a_stop_string_that_begins_too_early_is_none() -> None:
+    ids = encode("abxyxy")
+    _, result = run(TextStream(byte_level_tokenizer(), [], ["xy"], min_tokens=3), [[i] for i in ids])
+    assert (result.text, result.stop) == ("abxy", "xy")
 
 
 def test_digests_are_optional() -> None:
