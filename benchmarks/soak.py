@@ -1,13 +1,13 @@
 """Memory, threads and descriptors of server and engine over very many requests: do they stay as they are?
 
-    python benchmarks/soak.py                                   # 100,000 short requests, a fifth of them aborted
-    python benchmarks/soak.py --requests 200 --tokens 4000      # few requests, many tokens
+    python benchmarks/soak.py                                   # 200,000 short requests, a fifth of them aborted
+    python benchmarks/soak.py --requests 400 --tokens 2000      # few requests, many tokens
 
 Requests go through an engine in its own process with the scripted backend, in rounds. After each round the engine falls
-idle, and RssAnon + VmSwap of both processes are read, so that what runs doesn't count. The first rounds (a fifth) warm
-up and don't count either. Over the rest a line is fitted by least squares; its slope is given in KiB per 100,000
-requests, with a 95 % interval from the scatter of the rounds, and in MiB an hour at the rate that was run, which is far
-above a real model's.
+idle, and RssAnon + VmSwap of both processes are read, so that what runs doesn't count. The first half of the rounds
+warms up and doesn't count either. Over the rest a line is fitted by least squares; its slope is given in KiB per
+100,000 requests, with a 95 % interval from the scatter of the rounds, and in MiB an hour at the rate that was run,
+which is far above a real model's.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from freehold.config import EngineConfig
 from freehold.engine.remote import ProcessEngine
 from freehold.protocol import Event, Finish, Generate, RequestId, Sampling
 
-WARM_UP = 0.2
+WARM_UP = 0.5
 TIMEOUT_S = 600.0
 CONFIG = EngineConfig(
     model_path=Path("scripted"),
@@ -74,7 +74,7 @@ class Load:
         most_tokens: ids of the longest answer; the shortest has half as many.
     """
 
-    num_requests: int = 100_000
+    num_requests: int = 200_000
     most_tokens: int = 8
     abort_share: float = 0.2
     num_rounds: int = 50
@@ -132,6 +132,17 @@ def growth(samples: Sequence[Sample]) -> dict[str, Slope]:
     }
 
 
+def rate(samples: Sequence[Sample]) -> float:
+    """Requests a second, after the warm-up."""
+    first, *_, last = settled(samples)
+    return (last.num_requests - first.num_requests) / (last.elapsed_s - first.elapsed_s)
+
+
+def hourly(samples: Sequence[Sample]) -> dict[str, Slope]:
+    """MiB an hour of each process, were it to go on like that at the rate that was run."""
+    return {name: found.times(rate(samples) * 3600 / 1024) for name, found in growth(samples).items()}
+
+
 def _run_round(engine: ProcessEngine, load: Load, source: random.Random, first: int, number: int) -> None:
     """So many requests, at most 64 at a time; returns when all have ended."""
     room = threading.Semaphore(64)
@@ -153,21 +164,19 @@ def _run_round(engine: ProcessEngine, load: Load, source: random.Random, first: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--tokens", type=int, default=8, help="of the longest answer")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     load = Load(args.requests, args.tokens, num_rounds=min(50, args.requests // 4), seed=args.seed)
     samples = soak(load, show=True)
-    kept = settled(samples)
-    rate = (kept[-1].num_requests - kept[0].num_requests) / (kept[-1].elapsed_s - kept[0].elapsed_s)
-    print(f"seed {args.seed}: {args.requests} requests in {samples[-1].elapsed_s:.0f} s, {rate:.0f} a second")
+    print(f"seed {args.seed}: {args.requests} requests in {samples[-1].elapsed_s:.0f} s, {rate(samples):.0f} a second")
     for name, found in growth(samples).items():
-        each, hourly = found.times(100_000), found.times(rate * 3600 / 1024)
-        uses = [getattr(sample, name) for sample in kept]
+        each, an_hour = found.times(100_000), hourly(samples)[name]
+        uses = [getattr(sample, name) for sample in settled(samples)]
         print(
             f"{name}: {each.value:+.0f} ± {each.margin:.0f} KiB per 100,000 requests "
-            f"({hourly.value:+.2f} ± {hourly.margin:.2f} MiB an hour at this rate), "
+            f"({an_hour.value:+.2f} ± {an_hour.margin:.2f} MiB an hour at this rate), "
             f"{uses[0].memory_kib} to {uses[-1].memory_kib} KiB; threads {sorted({use.num_threads for use in uses})}, "
             f"descriptors {sorted({use.num_descriptors for use in uses})}"
         )

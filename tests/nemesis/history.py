@@ -57,7 +57,7 @@ class Truth:
 def problems(history: Sequence[Record], truth: Truth, ledger: Ledger) -> list[str]:
     """What can't be, in words; empty if all is well."""
     found = [f"{record.job.generate.request_id}: {what}" for record in history if (what := _problem(record, truth))]
-    return found + _unbalanced(history, ledger)
+    return found + _unbalanced(history, ledger) + _uncancelled(history)
 
 
 def summary(history: Sequence[Record]) -> str:
@@ -127,6 +127,22 @@ def _wrong_end(record: Record, finish: Finish, truth: Truth) -> str:
     allowed |= {"numeric_error"} if first_id == NAN else {"step_failed"} if first_id == FAILING else set()
     allowed |= {"deadline_exceeded"} if generate.deadline_s is not None else set()
     return "" if finish.code in allowed else f"failed with {finish.code}: {finish.message}"
+
+
+def _uncancelled(history: Sequence[Record]) -> list[str]:
+    """A cancellation right after the request overtakes all but very short answers, or the odd one if the client was
+    held up in between."""
+    overtaken = [
+        record.finish.reason == "length"
+        for record in history
+        if record.job.cancel == "at once"
+        and record.job.generate.sampling.max_tokens >= 20
+        and record.finish is not None
+        and record.finish.reason in {"length", "cancelled"}
+    ]
+    if sum(overtaken) > max(1, 0.2 * len(overtaken)):
+        return [f"{sum(overtaken)} of {len(overtaken)} requests went on after they were cancelled"]
+    return []
 
 
 def _unbalanced(history: Sequence[Record], ledger: Ledger) -> list[str]:

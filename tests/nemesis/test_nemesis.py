@@ -199,6 +199,23 @@ def test_the_checker_compares_the_ledger() -> None:
     assert problems([good(), good("b")], TRUTH, LEDGER)
 
 
+def test_the_checker_sees_cancellations_that_change_nothing() -> None:
+    history = []
+    for i in range(4):
+        generate = Generate(
+            request_id=RequestId(str(i)), prompt_ids=(NORMAL, i), sampling=Sampling(max_tokens=20), digests=True
+        )
+        history.append(Record(Job(generate, "at once"), is_cancelled=True))
+        history[-1].take(
+            Tokens(request_id=generate.request_id, token_ids=tuple(scripted_ids(generate)), digests=(1,) * 20)
+        )
+        history[-1].take(
+            Finish(request_id=generate.request_id, reason="length", num_prompt_tokens=2, num_output_tokens=20)
+        )
+    ledger = Ledger(received=4, accepted=4, finished=4, published_ids=80, ended_ids=80)
+    assert problems(history, Truth(scripted_ids), ledger) == ["4 of 4 requests went on after they were cancelled"]
+
+
 def test_traffic_depends_on_its_seed_alone() -> None:
     first, again, other = (list(islice(jobs(seed, Mix()), 500)) for seed in (1, 1, 2))
     assert first == again != other

@@ -110,7 +110,7 @@ def _generate(
         seed=seed,
         choice=choice,
         max_tokens=source.randint(1, NUM_IDS),
-        num_logprobs=source.choice((None, None, None, 2)) if mix.is_scripted else None,
+        num_logprobs=source.choice((None, None, None, 2)),
     )
     return Generate(
         request_id=request_id,
