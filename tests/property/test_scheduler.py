@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -205,3 +206,18 @@ def test_planning_is_fast_enough() -> None:
     run.scheduler.plan, run.scheduler.apply = timed(plan), timed(apply)
     run.run()
     assert run.num_steps / scheduler_s * 60 > 100_000
+
+
+@pytest.mark.parametrize("guess_rate", [0.0, 0.6])
+@pytest.mark.parametrize("max_num_seqs", [2, 3])
+def test_nobody_has_two_rows_in_a_step(guess_rate: float, max_num_seqs: int) -> None:
+    """Siblings that share all but their last blocks: one is preempted for the other's next block, and there is room at
+    once for it to start again."""
+    twin = Case(1, 12, 24, stops=False, family=1, num_family=1, namespace="other", siblings="two")
+    small = Case(1, 12, 1, family=0, num_family=1)
+    cases = [small, twin, small, small, small, small, replace(twin, max_tokens=18)]
+    trace = Trace(
+        cases, num_blocks=40, block_size=1, max_num_seqs=max_num_seqs, budget=7, guess_rate=guess_rate,
+        prefix_caching=False, step_s=0.0,
+    )  # fmt: skip
+    check_results(Run(trace).run())

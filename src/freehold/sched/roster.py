@@ -23,6 +23,7 @@ class Roster:
         running: requests that hold blocks and may get a row in every step, in the same order.
         in_flight: by submitted step that is not applied, the requests of its rows.
         num_preemptions: since start-up.
+        just_preempted: since a step was last planned.
     """
 
     def __init__(self, memory: KVMemory, policy: Policy, max_running: int) -> None:
@@ -30,6 +31,7 @@ class Roster:
         self.running: list[Request] = []
         self.in_flight: dict[StepId, list[Request]] = {}
         self.num_preemptions = 0
+        self.just_preempted: set[Request] = set()
         self._memory = memory
         self._policy = policy
         self._max_running = max_running
@@ -55,12 +57,14 @@ class Roster:
         request.num_planned = 0
         insort(self.waiting, request, key=_rank)
         self.release_if_left(request)
+        self.just_preempted.add(request)
         self.num_preemptions += 1
 
     def leave(self, request: Request) -> None:
         """A request has ended."""
         _take_out(self.running if request.status is Status.RUNNING else self.waiting, request)
         request.status = Status.ENDED
+        self.just_preempted.discard(request)
 
     def release_if_left(self, request: Request) -> None:
         """Return the blocks of a request that no longer runs once no step in flight writes to them."""

@@ -158,6 +158,7 @@ class Scheduler:
         answers, nor the prompt of somebody more urgent.
         """
         self._force()
+        self._roster.just_preempted.clear()
         step = StepDraft(StepId(self._next_step_id), self.limits.max_num_batched_tokens)
         self._plan_rows(step)
         if step.rows:
@@ -194,7 +195,8 @@ class Scheduler:
 
     def _start_before(self, step: StepDraft, rank: Rank | None) -> None:
         """Start waiting requests that are before `rank` in order, while rows, blocks and budget last. Nobody passes one
-        that can't start, but for those that follow a running request, to reuse what that one computes."""
+        that can't start, but for those that follow a running request, to reuse what that one computes. Who was preempted in
+        this step starts in a later one."""
         while not step.is_closed and step.num_passed < len(self.waiting):
             request = self.waiting[step.num_passed]
             if rank is not None and request.rank > rank:
@@ -203,7 +205,12 @@ class Scheduler:
                 step.is_closed = True
             elif follows(request):
                 step.num_passed += 1
-            elif request.num_in_flight or step.num_lookups == MAX_LOOKUPS or not self._roster.may_have_row(request):
+            elif (
+                request.num_in_flight
+                or request in self._roster.just_preempted
+                or step.num_lookups == MAX_LOOKUPS
+                or not self._roster.may_have_row(request)
+            ):
                 step.is_closed = True
             else:
                 self._start(step, request)
