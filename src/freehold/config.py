@@ -26,6 +26,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_batched_tokens: tokens computed in one step (the chunked-prefill budget).
         block_size: tokens in a KV block, a multiple of 16.
         scheduling_policy: who goes first: the more urgent by service class and priority, or the earlier.
+        max_num_queued_reqs: requests that may wait beyond those that run in one step; None means any number.
+        max_num_queued_tokens: tokens of prompts that may wait to be computed; None means any number.
         prefix_caching: reuse keys and values that were computed before for the same ids.
         cache_dir: where hashes of model files are remembered between starts; None means nowhere.
         memory_limit_bytes: weights, KV cache and scratch together must fit in this; None means that nobody knows the
@@ -45,6 +47,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 512
     block_size: int = 32
     scheduling_policy: PolicyName = "priority"
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
     prefix_caching: bool = True
     cache_dir: Path | None = None
     memory_limit_bytes: int | None = None
@@ -66,5 +70,4 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine: EnginePlace = "process"
     shutdown_timeout_s: float = 30.0
     max_body_bytes: int = 4 << 20
-    max_num_queued_reqs: int = 1024
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -61,11 +61,17 @@ class RequestError(FreeholdError):
 
 
 class EngineError(FreeholdError):
-    """The engine failed or is shutting down. `code` is machine-readable, such as ``engine_stopped``."""
+    """The engine failed, is shutting down, or takes no more requests for now.
 
-    def __init__(self, message: str, *, code: str) -> None:
+    Attributes:
+        code: a short machine-readable reason, such as ``engine_stopped``.
+        retry_after_s: when it makes sense to try again, in seconds; None if nobody knows.
+    """
+
+    def __init__(self, message: str, *, code: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 def shown(value: object, *, most: int = 100) -> str:

@@ -17,6 +17,10 @@ ServiceClass = Literal["interactive", "agent", "batch"]
 """What kind of work a request is, most urgent first: someone watches it; a program waits for it; nobody does."""
 
 
+MAX_PRIORITY = 100
+"""Priorities reach from minus this to this."""
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How the engine picks tokens. Values are validated where the request enters (`freehold.text.params`).
 

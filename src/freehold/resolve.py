@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
@@ -85,8 +87,13 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         engine=values["engine"].value,
         shutdown_timeout_s=values["shutdown_timeout"].value,
         max_body_bytes=values["max_body_bytes"].value,
-        max_num_queued_reqs=values["max_num_queued_reqs"].value,
         log_level=values["log_level"].value,
+    )
+    # A server refuses what would wait too long; offline, whoever asks waits.
+    engine = msgspec.structs.replace(
+        engine,
+        max_num_queued_reqs=values["max_num_queued_reqs"].value,
+        max_num_queued_tokens=_optional(values, "max_num_queued_tokens"),
     )
     return Resolved(engine=engine, serve=serve, values=_in_order(values))
 
@@ -160,6 +167,10 @@ def engine_config(
     Raises as `serve_config` does.
     """
     return _engine(_collect({"model": model, **overrides}, os.environ, config), machine or read_machine())
+
+
+def _optional(values: Mapping[str, Value], name: str) -> Any:
+    return values[name].value if name in values else None
 
 
 def _shown(name: str, value: Any) -> str:
@@ -251,18 +262,15 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
     memory_limit_bytes = int(machine.memory_bytes * values["memory_utilization"].value) - OVERHEAD_BYTES
     values["kv_cache_memory_bytes"] = _kv_cache(values, machine, memory_limit_bytes - _weight_file_bytes(model_path))
 
-    def optional(name: str) -> Any:
-        return values[name].value if name in values else None
-
     return EngineConfig(
         model_path=model_path,
         backend=values["backend"].value,
-        isa=optional("isa"),
+        isa=_optional(values, "isa"),
         activations=values["activations"].value,
         num_threads=values["threads"].value,
         kv_cache_bytes=values["kv_cache_memory_bytes"].value,
         kv_cache_dtype=values["kv_cache_dtype"].value,
-        max_model_len=optional("max_model_len"),
+        max_model_len=_optional(values, "max_model_len"),
         max_num_seqs=values["max_num_seqs"].value,
         max_num_batched_tokens=values["max_num_batched_tokens"].value,
         block_size=values["block_size"].value,

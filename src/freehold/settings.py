@@ -215,6 +215,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("max_body_bytes", _SIZE, "largest request body", "4M", serve_only=True),
     Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
+    Setting(
+        "max_num_queued_tokens",
+        _integer(1),
+        "tokens of prompts that may wait to be computed; default: any number",
+        serve_only=True,
+        unset="any number",
+    ),
     Setting("log_level", _choice(("debug", "info", "warning", "error")), "how much to log", "info", serve_only=True),
 )
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}

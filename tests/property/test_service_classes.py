@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduler_trace import Case, Run, Trace, check_results
 
-from freehold.protocol import ServiceClass
+from freehold.protocol import MAX_PRIORITY, ServiceClass
 from freehold.sched.draft import whose_turn
-from freehold.sched.policy import CLASS_ALLOWANCE_S, MAX_PRIORITY, PRIORITY_S
+from freehold.sched.policy import CLASS_ALLOWANCE_S, PRIORITY_S
 from freehold.sched.request import Request, Status
 
 

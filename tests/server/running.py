@@ -130,6 +130,7 @@ class Server:
             self.send_signal()
         self.join()
         self.engine.ledger().check(0)
+        assert self.engine._door.num_inside == 0
         assert self.service.load.num_answers == 0
 
 

@@ -124,7 +124,7 @@ SMALL = 4096
 
 def test_clients_that_never_read_give_their_places_back(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WRITE_TIMEOUT_S", 4.0)
-    server = start(engine={"max_num_seqs": 1}, max_num_queued_reqs=1, send_buffer_bytes=SMALL)
+    server = start(engine={"max_num_seqs": 1, "max_num_queued_reqs": 1}, send_buffer_bytes=SMALL)
     server.says(*["word "] * 1000)
     stalled = [raw_request(server, LONG, window=SMALL) for _ in range(2)]
     wait_until(lambda: server.service.load.num_answers == 2)

@@ -139,7 +139,7 @@ def test_a_broken_engine_is_not_ready(start: Start) -> None:
 
 
 def test_more_than_the_queue_holds_is_refused(start: Start) -> None:
-    server = start(engine={"max_num_seqs": 2}, max_num_queued_reqs=3)
+    server = start(engine={"max_num_seqs": 2, "max_num_queued_reqs": 3})
     with gate() as closed, ThreadPoolExecutor(5) as pool:
         server.says(closed, "ok")
         running = [pool.submit(server.chat, n=1) for _ in range(5)]

@@ -11,6 +11,7 @@ from typing import Self
 from freehold.backends.script import Scripts
 from freehold.config import EngineConfig
 from freehold.engine.core import Core
+from freehold.engine.door import Door
 from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.start import load
 from freehold.errors import EngineError
@@ -32,6 +33,7 @@ class Engine(EngineHandle):
         loaded = load(config, scripts=scripts, publish=self._publish)
         self.info = loaded.info
         self._limits = loaded.limits
+        self._door = Door(config, loaded.info)
         self._core: Core = loaded.core
         self._thread = threading.Thread(target=self._run, name="engine-core", daemon=True)
         self._thread.start()

@@ -4,11 +4,13 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
+from freehold.engine.door import Door
 from freehold.engine.ledger import Ledger
 from freehold.errors import EngineError, RequestError
 from freehold.kv.check import InvariantError
@@ -47,6 +49,7 @@ class EngineHandle(ABC):
 
     info: EngineInfo
     _limits: Limits
+    _door: Door
 
     def __init__(self) -> None:
         self._owner_pid = os.getpid()
@@ -117,19 +120,33 @@ class EngineHandle(ABC):
             RequestError: the request can never be served; nothing will be called.
             EngineError: the engine takes no requests now: it is shutting down (``engine_stopping``), has ended
                 (``engine_stopped``), is starting again after a crash (``engine_restarting``), takes no more for the
-                moment (``engine_busy``), or is another process's (``forked``).
+                moment (``engine_busy``, ``queue_full``), or is another process's (``forked``).
         """
         self.check_process()
         with self._lock:
             self._ledger.received += 1
             try:
                 self._admit(generate)
-                self._send(generate)
+                self._enter(generate)
             except Exception:
                 self._ledger.refused += 1
                 raise
             self._ledger.accepted += 1
             self._live[generate.request_id] = _Live(len(generate.prompt_ids), on_event)
+
+    def reserve(self, num_requests: int) -> "Places":
+        """Keep places for requests that belong together and are still being prepared, so that all of them get in, or
+        none.
+
+        Raises:
+            EngineError: as from `submit`.
+        """
+        self.check_process()
+        with self._lock, self._refusing(num_requests):
+            if refusal := self._refusal():
+                raise refusal
+            self._door.keep(num_requests)
+        return Places(self, num_requests)
 
     def abort(self, request_id: RequestId) -> None:
         """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored.
@@ -153,6 +170,11 @@ class EngineHandle(ABC):
             return replace(self._ledger)
 
     @property
+    def max_num_queued_reqs(self) -> int | None:
+        """Requests that may wait beyond those that run in one step; None: any number."""
+        return self._door.limits.max_reqs
+
+    @property
     def num_live(self) -> int:
         """Accepted requests that have not ended."""
         return len(self._live)
@@ -164,6 +186,24 @@ class EngineHandle(ABC):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    def _enter(self, generate: Generate) -> None:
+        self._door.submit(generate)
+        try:
+            self._send(generate)
+        except Exception:
+            self._door.turn_back(generate)
+            raise
+
+    @contextmanager
+    def _refusing(self, num_requests: int) -> Iterator[None]:
+        """Count requests that are refused before they are submitted."""
+        try:
+            yield
+        except EngineError:
+            self._ledger.received += num_requests
+            self._ledger.refused += num_requests
+            raise
 
     def _admit(self, generate: Generate) -> None:
         if refusal := self._refusal():
@@ -201,6 +241,7 @@ class EngineHandle(ABC):
                 live = self._live.get(event.request_id)
                 if live is None:
                     continue
+                self._door.take(event)
                 if isinstance(event, Finish):
                     del self._live[event.request_id]
                     self._ledger.count_end(event.reason, live.num_output)
@@ -218,3 +259,38 @@ class EngineHandle(ABC):
                 self.abort(event.request_id)
         if lost:
             raise InvariantError(lost)
+
+
+class Places:
+    """Places that an engine keeps for requests that belong together, until the context is left and they have ended."""
+
+    def __init__(self, engine: EngineHandle, num_places: int) -> None:
+        """See `EngineHandle.reserve`."""
+        self._engine = engine
+        self._num_kept = num_places
+        self._let_in: list[RequestId] = []
+
+    def fill(self, generates: Sequence[Generate]) -> None:
+        """Let the requests in, as many as there are places: from here on `EngineHandle.submit` finds no queue full.
+
+        Raises:
+            EngineError: ``queue_full``; none of them is in, and no place is kept any more.
+        """
+        engine = self._engine
+        with engine._lock, engine._refusing(len(generates)):
+            engine._door.give_up(self._num_kept)
+            self._num_kept = 0
+            engine._door.let_in(generates)
+            self._let_in = [generate.request_id for generate in generates]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._engine._lock:
+            self._engine._door.give_up(self._num_kept)
+            self._num_kept = 0
+            self._engine._door.leave(self._let_in)
+            self._let_in = []

@@ -14,6 +14,7 @@ from typing import Self
 from freehold import errors
 from freehold.config import EngineConfig
 from freehold.engine.child import Child, default_program
+from freehold.engine.door import Door
 from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
 from freehold.engine.watch import Watch
@@ -282,7 +283,9 @@ class ProcessEngine(EngineHandle):
             if self._is_closing:
                 raise _UnresponsiveError("the engine was shut down while it loaded")
             if not self._loaded.is_set():
+                assert self._start is not None
                 self.info, self._limits = ready.info, ready.limits
+                self._door = Door(self._start.config, ready.info)
             elif ready.info.fingerprint != self.info.fingerprint:
                 self._fault = (
                     f"the model's files changed while it was served: the fingerprint was {self.info.fingerprint} and "

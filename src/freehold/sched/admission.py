@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.errors import RequestError, shown
-from freehold.protocol import Generate
-from freehold.sched.policy import MAX_PRIORITY
+from freehold.protocol import MAX_PRIORITY, Generate
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,8 +195,8 @@ class Scheduler:
 
     def _start_before(self, step: StepDraft, rank: Rank | None) -> None:
         """Start waiting requests that are before `rank` in order, while rows, blocks and budget last. Nobody passes one
-        that can't start, but for those that follow a running request, to reuse what that one computes. Who was preempted in
-        this step starts in a later one."""
+        that can't start, but for those that follow a running request, to reuse what that one computes. Who was
+        preempted in this step starts in a later one."""
         while not step.is_closed and step.num_passed < len(self.waiting):
             request = self.waiting[step.num_passed]
             if rank is not None and request.rank > rank:

@@ -15,7 +15,7 @@ from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import chat_logprobs, prompt_logprobs
-from freehold.serve.parameters import sampling_params
+from freehold.serve.parameters import handling_of, sampling_params
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import (
     ChatChoice,
@@ -29,7 +29,6 @@ from freehold.serve.schema import (
     Usage,
 )
 from freehold.serve.service import Service
-from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams
 from freehold.text.stream import TextResult
@@ -45,13 +44,14 @@ async def create_chat(request: Request) -> Response | ASGIApp:
     params = _params(body, service.info.vocab_size)
     head = Head.of(service, body, params, "chatcmpl")
     _check_lengths(service, body.messages)
+    handling = handling_of(body)
     held: ExitStack[None] = ExitStack()
     with held:
-        service.enter(params.n, held)
+        places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
-        handling = Handling(cache_namespace=body.cache_salt or "")
         jobs = plan_jobs(service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling)
         form = _ChatForm(head, prompt_ids, params)
+        places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
 
 

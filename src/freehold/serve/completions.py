@@ -15,11 +15,10 @@ from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs
-from freehold.serve.parameters import sampling_params
+from freehold.serve.parameters import handling_of, sampling_params
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import Completion, CompletionRequest, TextChoice, TextLogprobs, Usage
 from freehold.serve.service import MAX_ANSWERS, Service
-from freehold.text.jobs import Handling
 from freehold.text.logprobs import TokenLogprob, pieces
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams, context_room
@@ -56,15 +55,16 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             f"{len(raw_prompts)} prompts times n {params.n} are {num_answers} answers; up to {MAX_ANSWERS} are allowed",
             param="prompt",
         )
+    handling = handling_of(body)
     held: ExitStack[None] = ExitStack()
     with held:
-        service.enter(num_answers, held)
+        places = service.enter(num_answers, held)
         encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body)
         prompts = await while_connected(request.receive, encoding)
         ids = [prompt.ids for prompt in prompts]
-        handling = Handling(cache_namespace=body.cache_salt or "")
         jobs = plan_jobs(service, head.id, ids, params, seed=head.seed, param="prompt", handling=handling)
         form = _TextForm(head, prompts, params, body)
+        places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
 
 

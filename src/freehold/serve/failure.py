@@ -1,5 +1,6 @@
 """Errors as HTTP answers: OpenAI's shape, 4xx for what the client can put right, 5xx for what it can't."""
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -11,7 +12,7 @@ from freehold.errors import EngineError, FreeholdError, RequestError
 from freehold.serve.schema import Failure, FailureBody
 
 RETRY_AFTER_S = 1
-"""What clients are told to wait before they try again: requests leave a full server every second or so."""
+"""What clients are told to wait before they try again, at least, and where nobody knows."""
 
 ENDPOINTS = "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /livez, GET /readyz"
 
@@ -48,16 +49,19 @@ def describe(error: Exception) -> tuple[int, Failure]:
         case RequestError():
             return 400, _failure(400, str(error), error.param, error.code)
         case EngineError():
-            status = 503 if error.code in _UNAVAILABLE else 500
+            status = 429 if error.code == "queue_full" else 503 if error.code in _UNAVAILABLE else 500
             return status, _failure(status, str(error), None, error.code)
         case HTTPException():
             return error.status_code, _failure(error.status_code, error.detail, None, _CODES.get(error.status_code))
     return 500, _failure(500, "the server failed; its log has the details under this request's id", None, "internal")
 
 
-def respond(status: int, failure: Failure, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer that carries a failure, with Retry-After where trying again can help."""
-    retry = {"retry-after": str(RETRY_AFTER_S)} if status in {429, 503} else {}
+def respond(
+    status: int, failure: Failure, headers: Mapping[str, str] | None = None, retry_after_s: float | None = None
+) -> Response:
+    """The answer that carries a failure, with Retry-After, in whole seconds, where trying again can help."""
+    wait_s = max(RETRY_AFTER_S, math.ceil(retry_after_s or 0))
+    retry = {"retry-after": str(wait_s)} if status in {429, 503} else {}
     return Response(
         msgspec.json.encode(FailureBody(failure)),
         status,
@@ -76,7 +80,8 @@ async def handle(request: Request, error: Exception) -> Response:
         field = f" field={ascii(failure.param[:60])[1:-1]}" if failure.param else ""
         record.refusal = f"{failure.code}{field}"
     headers = error.headers if isinstance(error, HTTPException) else None
-    return respond(status, failure, headers)
+    retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
+    return respond(status, failure, headers, retry_after_s)
 
 
 def _failure(status: int, message: str, param: str | None, code: str | None) -> Failure:

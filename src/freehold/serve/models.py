@@ -38,7 +38,7 @@ def _card(service: Service) -> ModelCard:
             "top_logprobs": params.MAX_LOGPROBS,
             "prompt_logprobs_per_request": MAX_PROMPT_LOGPROBS,
             "body_bytes": service.config.max_body_bytes,
-            "answers_at_once": service.max_answers,
+            **({} if service.max_answers is None else {"answers_at_once": service.max_answers}),
         },
         system_fingerprint=service.info.fingerprint,
     )

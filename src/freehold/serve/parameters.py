@@ -4,7 +4,10 @@ import re
 from typing import Any
 
 from freehold.errors import RequestError, shown
-from freehold.serve.schema import SamplingFields
+from freehold.protocol import MAX_PRIORITY
+from freehold.serve.schema import SERVICE_TIERS, SamplingFields
+from freehold.text.jobs import Handling
+from freehold.text.param_checks import check_int
 from freehold.text.params import SamplingParams
 
 _SAME_NAMES = (
@@ -43,6 +46,20 @@ def sampling_params(
         param = max_tokens_field if error.param == "max_tokens" else error.param
         raise RequestError(message, param=param, code=error.code) from None
     return params
+
+
+def handling_of(body: SamplingFields) -> Handling:
+    """How the engine shall treat the request.
+
+    Raises:
+        RequestError: an unknown service tier, or a priority out of bounds.
+    """
+    tier = "auto" if body.service_tier is None else body.service_tier
+    if tier not in SERVICE_TIERS:
+        raise RequestError(f"service_tier is {shown(tier)}; it may be {', '.join(SERVICE_TIERS)}", param="service_tier")
+    priority = body.priority or 0
+    check_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY, "lower goes first")
+    return Handling(cache_namespace=body.cache_salt or "", service=SERVICE_TIERS[tier], priority=priority)
 
 
 def _biases(biases: dict[str, float]) -> dict[int, float]:

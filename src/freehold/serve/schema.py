@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from freehold.protocol import ServiceClass
+
 IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 """Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""
 
@@ -20,10 +22,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
     "prediction": (),
-    "priority": (0,),
     "reasoning_effort": ("none",),
     "response_format": ({"type": "text"},),
-    "service_tier": ("auto", "default"),
     "store": (False,),
     "suffix": ("",),
     "thinking_token_budget": (),
@@ -43,8 +43,20 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: Literal[False] | None = None
 
 
+SERVICE_TIERS: dict[str, ServiceClass] = {
+    "auto": "interactive",
+    "default": "interactive",
+    "priority": "interactive",
+    "interactive": "interactive",
+    "agent": "agent",
+    "flex": "batch",
+    "batch": "batch",
+}
+"""Classes by what `service_tier` may say: OpenAI's words and our own."""
+
+
 class SamplingFields(msgspec.Struct, kw_only=True):
-    """What both surfaces say about how to pick tokens, how many, and in which form to answer."""
+    """What both surfaces say about how to pick tokens, how many, in which form to answer, and how soon."""
 
     model: str | None = None
     max_tokens: int | None = None
@@ -68,6 +80,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     allowed_token_ids: list[int] | None = None
     prompt_logprobs: int | None = None
     cache_salt: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    service_tier: str | None = None
+    priority: int | None = None
 
 
 class TextPart(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):

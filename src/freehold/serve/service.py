@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from freehold.config import ServeConfig
 from freehold.engine.aio import AsyncEngine
+from freehold.engine.handle import Places
 from freehold.errors import EngineError
 from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo
@@ -58,9 +59,10 @@ class Service:
         return JobPlanner(self.text.tokenizer, self.info)
 
     @property
-    def max_answers(self) -> int:
-        """Answers that may be in the server at once: running and waiting."""
-        return self.info.max_num_seqs + self.config.max_num_queued_reqs
+    def max_answers(self) -> int | None:
+        """Answers that may be in the engine at once, running and waiting; None: as many as come."""
+        max_queued = self.engine.engine.max_num_queued_reqs
+        return None if max_queued is None else self.info.max_num_seqs + max_queued
 
     def check_model(self, name: str | None) -> None:
         """Refuse a name that isn't the served model's; without a name it is meant.
@@ -93,24 +95,21 @@ class Service:
         health = self.engine.engine.health()
         return None if health.ok else EngineError(health.reason, code=health.code)
 
-    def enter(self, num_answers: int, held: ExitStack[None]) -> None:
+    def enter(self, num_answers: int, held: ExitStack[None]) -> Places:
         """Let a request in until `held` is left.
 
+        Returns:
+            Places for its answers in the engine's queue, to be filled when their prompts are known.
+
         Raises:
-            EngineError: the server is shutting down or the engine can't generate.
-            HttpError: 429 if too many answers are running and waiting.
+            EngineError: the server is shutting down, the engine can't generate, or its queue is full.
         """
         if reason := self.not_ready():
             raise reason
-        if self.load.num_answers + num_answers > self.max_answers:
-            raise HttpError(
-                429,
-                f"{self.load.num_answers} answers are running or waiting and {num_answers} more were asked for; "
-                f"the limit is {self.max_answers}",
-                code="queue_full",
-            )
+        places = held.enter_context(self.engine.engine.reserve(num_answers))
         self.load.num_answers += num_answers
         held.callback(self._leave, num_answers)
+        return places
 
     def _leave(self, num_answers: int) -> None:
         self.load.num_answers -= num_answers

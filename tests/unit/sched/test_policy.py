@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from freehold.errors import RequestError
-from freehold.protocol import Generate, RequestId, Sampling, ServiceClass
+from freehold.protocol import MAX_PRIORITY, Generate, RequestId, Sampling, ServiceClass
 from freehold.sched.admission import Limits, check
-from freehold.sched.policy import CLASS_ALLOWANCE_S, MAX_PRIORITY, PRIORITY_S, FirstComeFirstServed, UrgentFirst
+from freehold.sched.policy import CLASS_ALLOWANCE_S, PRIORITY_S, FirstComeFirstServed, UrgentFirst
 
 CLASSES: tuple[ServiceClass, ...] = ("interactive", "agent", "batch")
 
