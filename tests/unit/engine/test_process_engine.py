@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from engine_fixtures import TIMEOUT_S, Receiver, generate, scripted_config
 from process_fixtures import submit, works
@@ -29,7 +30,8 @@ def test_the_same_answers_and_the_same_fingerprint_as_in_a_thread(engine: Proces
             receivers = [Receiver() for _ in range(20)]
             for i, receiver in enumerate(receivers):
                 side.submit(generate(str(i), (*range(i + 1), 7), max_tokens=30 + i, digests=True), receiver)
-            ends = [receiver.wait() for receiver in receivers]
+            # How much of a prompt was reused depends on when it came.
+            ends = [msgspec.structs.replace(receiver.wait(), num_cached_tokens=0) for receiver in receivers]
             answers.append(([(r.token_ids, r.digests) for r in receivers], ends))
             side.ledger().check(0)
     assert answers[0] == answers[1]
