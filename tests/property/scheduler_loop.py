@@ -15,6 +15,7 @@ from freehold.sched.check import check_scheduler
 from freehold.sched.plan import StepPlan
 from freehold.sched.policy import Policy
 from freehold.sched.scheduler import Proposer, Scheduler
+from freehold.sched.thrash import ThrashAlarm
 
 VOCAB_SIZE = 1000
 
@@ -58,6 +59,13 @@ class Loop:
             policy=policy,
             proposer=proposer,
             prefix_caching=prefix_caching,
+            alarm=ThrashAlarm(
+                num_blocks=options.num_blocks,
+                block_size=options.block_size,
+                block_bytes=1 << 20,
+                max_num_seqs=options.max_rows,
+                clock=lambda: self.now_s,
+            ),
         )
         self._options = options
         self.masks = Masks(VOCAB_SIZE)

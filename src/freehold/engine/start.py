@@ -25,6 +25,7 @@ from freehold.protocol import EngineInfo
 from freehold.sched.admission import Limits
 from freehold.sched.policy import POLICIES
 from freehold.sched.scheduler import Scheduler
+from freehold.sched.thrash import ThrashAlarm
 from freehold.settings import format_size
 
 SMALLEST_CONTEXT = 256
@@ -189,6 +190,13 @@ def _assemble(
         clock=time.monotonic,
         policy=POLICIES[config.scheduling_policy](),
         prefix_caching=config.prefix_caching,
+        alarm=ThrashAlarm(
+            num_blocks=memory.num_blocks,
+            block_size=config.block_size,
+            block_bytes=sizes.block_bytes,
+            max_num_seqs=config.max_num_seqs,
+            clock=time.monotonic,
+        ),
     )
     info = EngineInfo(
         model_family=model.family,

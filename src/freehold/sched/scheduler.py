@@ -28,6 +28,7 @@ from freehold.sched.request import Request, Status
 from freehold.sched.roster import Roster
 from freehold.sched.rows import plan_row, scores_of, take_ids
 from freehold.sched.sharing import follows
+from freehold.sched.thrash import ThrashAlarm
 
 MAX_LOOKUPS = 64
 """Prefixes looked up in one step. More requests than that may follow, but finding that out takes some steps then."""
@@ -50,6 +51,7 @@ class Scheduler:
         policy: who goes first.
         proposer: with one, requests aren't planned ahead of their newest id, since guessing needs to know it.
         prefix_caching: reuse what was computed before for the same ids.
+        alarm: told of every step.
 
     Attributes, for reading only:
         memory: the blocks that requests hold and the prefix tree.
@@ -69,6 +71,7 @@ class Scheduler:
         policy: Policy | None = None,
         proposer: Proposer | None = None,
         prefix_caching: bool = True,
+        alarm: ThrashAlarm | None = None,
     ) -> None:
         if limits.max_model_len > pool.num_blocks * limits.block_size:
             sizes = f"{pool.num_blocks} blocks of {limits.block_size}"
@@ -77,6 +80,7 @@ class Scheduler:
         self.memory = KVMemory(pool, limits.block_size, prefix_caching=prefix_caching, clock=clock)
         self.counts = TokenCounts()
         self.limits = limits
+        self.alarm = alarm
         self._clock = clock
         self._policy: Policy = policy or UrgentFirst()
         self._roster = Roster(self.memory, self._policy, limits.max_num_seqs)
@@ -292,7 +296,13 @@ class Scheduler:
             if request.status is Status.RUNNING:
                 self.memory.keep(request)
             self._roster.release_if_left(request)
+        if self.alarm is not None:
+            self.alarm.look(self.counts, self.num_preemptions, self._runnable)
         return events
+
+    def _runnable(self) -> list[Request]:
+        """Requests that run, and those that would if there were blocks for them."""
+        return self.running + self.waiting[: self.limits.max_num_seqs - len(self.running)]
 
     def fail_step(self, plan: StepPlan, *, code: str, message: str) -> list[Event]:
         """A step produced nothing: the requests that had rows in it end as failed, all others go on."""
@@ -345,6 +355,8 @@ class Scheduler:
         del self.live[request.generate.request_id]
         self._roster.leave(request)
         self.counts.end(request)
+        if self.alarm is not None:
+            self.alarm.ended(request)
         if request.generate.deadline_s is not None:
             self._deadlines.ended()
         self._roster.release_if_left(request)
