@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from freehold import resolve
+from freehold.cli.batch import answer_all, read_prompts
 from freehold.cli.conversation import check_text, converse, read_input, say, user
 from freehold.cli.options import ConfigOption, ModelArgument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from freehold.llm import LLM
     from freehold.text.params import SamplingParams
 
+EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
 TEMPERATURE = 0.7
 TOP_P = 0.9
@@ -33,14 +35,32 @@ System = Annotated[str | None, typer.Option(help="A system message before the ch
 Url = Annotated[
     str | None, typer.Option(help="Talk to a running server instead of loading the model here.", show_default=False)
 ]
-Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to say; - reads it from standard input.")]
+Prompt = Annotated[
+    str | None,
+    typer.Argument(metavar="PROMPT", help="What to say; - reads it from standard input.", show_default=False),
+]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        help='A file with a prompt a line instead; in a .jsonl file a string, {"prompt": …} or {"messages": […]}.',
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where their answers go, as JSON lines. Run again, it goes on with what is missing.", show_default=False
+    ),
+]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")]
 
 
 @with_settings(serve=False, model=False)
 def run(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.")],
-    prompt: Prompt,
+    prompt: Prompt = None,
+    prompts: Prompts = None,
+    output: Output = None,
     temperature: Temperature = TEMPERATURE,
     top_p: TopP = TOP_P,
     max_tokens: MaxTokens = None,
@@ -51,13 +71,21 @@ def run(
     *,
     flags: dict[str, Any],
 ) -> None:
-    """Answer one prompt and stop."""
+    """Answer one prompt, or a file of prompts, and stop."""
+    if (prompt is None) == (prompts is None) or (prompts is None) != (output is None):
+        raise ConfigError("give PROMPT, or --prompts FILE and --output FILE")
     if raw and system is not None:
         raise ConfigError("--system goes into the chat template, which --raw leaves out; drop one of them")
-    text = read_input() if prompt == "-" else check_text(prompt, "PROMPT")
+    params = _params(temperature, top_p, max_tokens, seed)
+    if prompts is not None and output is not None:
+        lines = read_prompts(prompts, _system(system), raw=raw)
+        with _load({**flags, "model": model}, config) as llm:
+            if not answer_all(llm, lines, params, output):
+                sys.exit(EXIT_FAILED)
+        return
+    text = read_input() if prompt == "-" else check_text(prompt or "", "PROMPT")
     if not text:
         raise ConfigError("PROMPT is empty; say something, or - to read it from standard input")
-    params = _params(temperature, top_p, max_tokens, seed)
     with _load({**flags, "model": model}, config) as llm:
         say(_answer(llm, text if raw else [*_system(system), user(text)], params))
 

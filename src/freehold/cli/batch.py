@@ -1,0 +1,85 @@
+"""``freehold run --prompts FILE --output FILE``: a file of prompts becomes a file of answers."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from freehold.cli.conversation import check_text, user
+from freehold.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from freehold.llm import LLM
+    from freehold.text.params import SamplingParams
+
+Message = dict[str, Any]
+Prompt = str | Sequence[Message]
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a JSONL file of prompts: a prompt or a conversation."""
+
+    prompt: str | None = None
+    messages: list[Message] | None = None
+
+
+_decoder: msgspec.json.Decoder[str | _Line] = msgspec.json.Decoder(str | _Line)
+
+
+def read_prompts(path: Path, system: Sequence[Message], *, raw: bool) -> Iterator[Prompt]:
+    """The prompts of a file, one a line, read as they are asked for. Empty lines are none.
+
+    Args:
+        system: messages before each prompt.
+        raw: prompts are continued as they are, without chat template.
+
+    Raises:
+        ConfigError: the file can't be read, or a line of it.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+            for number, line in enumerate(lines, start=1):
+                place = f"line {number} of {path}"
+                text = check_text(line, place).strip()
+                if not text:
+                    continue
+                prompt = _of_json(text, place) if path.suffix == ".jsonl" else text
+                if not isinstance(prompt, str):
+                    yield [*system, *prompt]
+                else:
+                    yield prompt if raw else [*system, user(prompt)]
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}") from None
+
+
+def answer_all(llm: "LLM", prompts: Iterator[Prompt], params: "SamplingParams", output: Path) -> bool:
+    """Answer the prompts and record the answers; those that the output holds already aren't computed again.
+
+    Returns:
+        Whether all succeeded.
+
+    Raises:
+        ConfigError: see `read_prompts`.
+        JournalError: the output is of another model or other parameters.
+    """
+    num_failed = 0
+    for completion in llm.generate_each(prompts, params, journal=output, progress=True):
+        if completion.error is not None:
+            num_failed += 1
+            print(f"freehold: prompt {completion.prompt_index}: {printable(completion.error)}", file=sys.stderr)
+    return not num_failed
+
+
+def _of_json(text: str, place: str) -> Prompt:
+    try:
+        line = _decoder.decode(text)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{place} is no prompt: {error}") from None
+    if isinstance(line, str):
+        return line
+    given: list[Prompt] = [prompt for prompt in (line.prompt, line.messages) if prompt]
+    if len(given) != 1:
+        raise ConfigError(f'{place} is no prompt: it must be a string, {{"prompt": …}} or {{"messages": […]}}')
+    return given[0]
