@@ -104,6 +104,42 @@ def test_a_large_body_in_tiny_chunks_is_fine(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
+    ("half", "part"),
+    [
+        (b"POST /v1/comp", "head"),
+        (POST, "head"),
+        (SIZED, "body"),
+        (SIZED + b"{", "body"),
+        (CHUNKED + b"1\r\n{", "body"),
+    ],
+)
+def test_a_request_that_comes_too_late_is_told_so(
+    server: Server, half: bytes, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.3)
+    with connected(server) as connection:
+        connection.sendall(half)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == "request_timeout"
+    assert f"the {part} of the request" in error["message"]
+
+
+def test_a_connection_that_says_nothing_is_closed_without_a_word(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.2)
+    with connected(server) as connection:
+        assert connection.recv(65536) == b""
+
+
+@pytest.mark.parametrize(
     "half", [SIZED + b'{"model"', CHUNKED + b"5\r\n{", CHUNKED + b"zz\r\n", CHUNKED + b"1\r\n{\r\n0\r\nX"]
 )
 def test_half_a_body_is_one_line_in_the_log(server: Server, half: bytes, caplog: pytest.LogCaptureFixture) -> None:

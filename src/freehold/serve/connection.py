@@ -6,7 +6,10 @@ doesn't read. Reading is bounded in time and size here; what a body may hold is 
 
 import asyncio
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from freehold.serve.schema import Failure, FailureBody
 
 MAX_HEAD_BYTES = 32 << 10
 """Of target and headers; of trailers and whatever else is no body, too."""
@@ -18,6 +21,22 @@ WRITE_TIMEOUT_S = 30.0
 
 class HeadTooLargeError(ValueError):
     """Raised inside the parser, which then answers 400 and closes."""
+
+
+def _late(part: str) -> bytes:
+    """The answer to a request a part of which is missing at its deadline."""
+    seconds = HEAD_TIMEOUT_S if part == "head" else BODY_TIMEOUT_S
+    failure = Failure(
+        f"the {part} of the request didn't arrive within {seconds:g} seconds; send it again, and faster",
+        "invalid_request_error",
+        code="request_timeout",
+    )
+    body = msgspec.json.encode(FailureBody(failure))
+    head = (
+        "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 class Connection(HttpToolsProtocol):
@@ -107,8 +126,11 @@ class Connection(HttpToolsProtocol):
         """The request didn't arrive in time. One that waits behind another isn't read meanwhile."""
         if self.pipeline:
             self._set_deadline(BODY_TIMEOUT_S)
-        else:
-            self.transport.close()
+            return
+        has_begun = self._num_head_bytes > 0 or not self._is_in_head
+        if has_begun and not self._is_answering:
+            self.transport.write(_late("head" if self._is_in_head else "body"))
+        self.transport.close()
 
     def _watch_writing(self, num_waiting_bytes: int) -> None:
         self._end_write_deadline()
