@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from freehold.errors import ConfigError, RequestError, ResourceError, printable
@@ -50,7 +51,8 @@ def converse(answer: Answer, system: Chat, params: "SamplingParams", title: str)
             print(f"{known}{_commands()}.", file=sys.stderr)
         elif text:
             try:
-                said = say(answer([*messages, user(text)], params))
+                with _without_echo(is_terminal):
+                    said = say(answer([*messages, user(text)], params))
             except (RequestError, ResourceError) as error:
                 succeeded = False
                 remedy = " (/new starts over)" if is_terminal and len(messages) > len(system) else ""
@@ -61,6 +63,24 @@ def converse(answer: Answer, system: Chat, params: "SamplingParams", title: str)
                 print("[stopped]", file=sys.stderr)
             messages += [user(text), {"role": "assistant", "content": said}]
     return succeeded
+
+
+@contextmanager
+def _without_echo(is_terminal: bool) -> Iterator[None]:
+    """What a person types meanwhile isn't written between the words of an answer: the next prompt shows it."""
+    if not is_terminal:
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    silent = before.copy()
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def say(pieces: Iterator[str]) -> str:
