@@ -1,16 +1,17 @@
 """Memory, threads and descriptors of server and engine over very many requests: do they stay as they are?
 
-    python benchmarks/soak.py                                   # 200,000 short requests, a fifth of them aborted
+    python benchmarks/soak.py                                   # 300,000 short requests, a fifth of them aborted
     python benchmarks/soak.py --requests 400 --tokens 2000      # few requests, many tokens
 
 Requests go through an engine in its own process with the scripted backend, in rounds. After each round the engine falls
-idle, and RssAnon + VmSwap of both processes are read, so that what runs doesn't count. The first half of the rounds
-warms up and doesn't count either. Over the rest a line is fitted by least squares; its slope is given in KiB per
+idle, and RssAnon + VmSwap of both processes are read, so that what runs doesn't count. The first third of the
+rounds warms up and doesn't count either. Over the rest a line is fitted by least squares; its slope is given in KiB per
 100,000 requests, with a 95 % interval from the scatter of the rounds, and in MiB an hour at the rate that was run,
 which is far above a real model's.
 """
 
 import argparse
+import gc
 import random
 import sys
 import threading
@@ -24,7 +25,7 @@ from freehold.config import EngineConfig
 from freehold.engine.remote import ProcessEngine
 from freehold.protocol import Event, Finish, Generate, RequestId, Sampling
 
-WARM_UP = 0.5
+WARM_UP = 1 / 3
 TIMEOUT_S = 600.0
 CONFIG = EngineConfig(
     model_path=Path("scripted"),
@@ -35,7 +36,7 @@ CONFIG = EngineConfig(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Use:
     """What one process uses."""
 
@@ -44,14 +45,20 @@ class Use:
     num_descriptors: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """Both processes after some requests, while nothing runs."""
+    """Both processes after some requests, while nothing runs.
+
+    Attributes:
+        num_objects: memory blocks that the server's interpreter has given out. Unlike bytes of memory, which also
+            depend on how those lie, it moves only if something is kept.
+    """
 
     num_requests: int
     elapsed_s: float
     server: Use
     engine: Use
+    num_objects: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,10 +81,10 @@ class Load:
         most_tokens: ids of the longest answer; the shortest has half as many.
     """
 
-    num_requests: int = 200_000
+    num_requests: int = 300_000
     most_tokens: int = 8
     abort_share: float = 0.2
-    num_rounds: int = 50
+    num_rounds: int = 60
     seed: int = 1
 
 
@@ -102,7 +109,9 @@ def soak(load: Load, *, show: bool = False) -> list[Sample]:
             engine.ledger().check(0)
             assert pid is not None
             done = (number + 1) * per_round
-            samples.append(Sample(done, time.monotonic() - started_s, use_of("self"), use_of(pid)))
+            gc.collect()
+            elapsed_s, num_objects = time.monotonic() - started_s, sys.getallocatedblocks()
+            samples.append(Sample(done, elapsed_s, use_of("self"), use_of(pid), num_objects))
             if show:
                 print(f"{done:8d} requests  {samples[-1]}", file=sys.stderr, flush=True)
     return samples
@@ -123,10 +132,11 @@ def settled(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def growth(samples: Sequence[Sample]) -> dict[str, Slope]:
-    """KiB per request of each process, after the warm-up."""
+    """KiB per request of each process, and of the server its objects per request, after the warm-up."""
     kept = settled(samples)
     done = [float(sample.num_requests) for sample in kept]
     return {
+        "objects": slope(done, [float(sample.num_objects) for sample in kept]),
         "server": slope(done, [float(sample.server.memory_kib) for sample in kept]),
         "engine": slope(done, [float(sample.engine.memory_kib) for sample in kept]),
     }
@@ -140,7 +150,8 @@ def rate(samples: Sequence[Sample]) -> float:
 
 def hourly(samples: Sequence[Sample]) -> dict[str, Slope]:
     """MiB an hour of each process, were it to go on like that at the rate that was run."""
-    return {name: found.times(rate(samples) * 3600 / 1024) for name, found in growth(samples).items()}
+    found = growth(samples)
+    return {name: found[name].times(rate(samples) * 3600 / 1024) for name in ("server", "engine")}
 
 
 def _run_round(engine: ProcessEngine, load: Load, source: random.Random, first: int, number: int) -> None:
@@ -164,15 +175,15 @@ def _run_round(engine: ProcessEngine, load: Load, source: random.Random, first: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--requests", type=int, default=300_000)
     parser.add_argument("--tokens", type=int, default=8, help="of the longest answer")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    load = Load(args.requests, args.tokens, num_rounds=min(50, args.requests // 4), seed=args.seed)
+    load = Load(args.requests, args.tokens, num_rounds=min(60, args.requests // 4), seed=args.seed)
     samples = soak(load, show=True)
     print(f"seed {args.seed}: {args.requests} requests in {samples[-1].elapsed_s:.0f} s, {rate(samples):.0f} a second")
-    for name, found in growth(samples).items():
-        each, an_hour = found.times(100_000), hourly(samples)[name]
+    for name, an_hour in hourly(samples).items():
+        each = growth(samples)[name].times(100_000)
         uses = [getattr(sample, name) for sample in settled(samples)]
         print(
             f"{name}: {each.value:+.0f} ± {each.margin:.0f} KiB per 100,000 requests "
@@ -180,6 +191,8 @@ def main() -> None:
             f"{uses[0].memory_kib} to {uses[-1].memory_kib} KiB; threads {sorted({use.num_threads for use in uses})}, "
             f"descriptors {sorted({use.num_descriptors for use in uses})}"
         )
+    objects = growth(samples)["objects"].times(100_000)
+    print(f"objects in the server: {objects.value:+.0f} ± {objects.margin:.0f} per 100,000 requests")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ def check_flat(samples: list[Sample], most_kib: int) -> None:
 
 
 def test_a_short_soak_leaves_nothing_behind() -> None:
-    check_flat(soak(Load(num_requests=2000, num_rounds=10)), most_kib=1500)
+    samples = soak(Load(num_requests=2400, num_rounds=12))
+    check_flat(samples, most_kib=1500)
+    assert growth(samples)["objects"].value < 0.2, "less than an object each is kept of the requests"
 
 
 def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:
@@ -25,11 +27,12 @@ def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:
 
 @pytest.mark.slow
 def test_a_long_soak_is_flat() -> None:
-    """After as many to warm up, 100,000 requests at full speed grow by less than a MiB an hour."""
+    """After 100,000 to warm up, 200,000 requests at full speed grow by less than a MiB an hour, and keep nothing."""
     samples = soak(Load())
     check_flat(samples, most_kib=200)
     for name, found in hourly(samples).items():
         assert found.value - found.margin < 1.0, (name, found)
+    assert growth(samples)["objects"].value < 0.01
 
 
 def test_the_slope_is_that_of_the_points_and_its_margin_that_of_their_scatter() -> None:
