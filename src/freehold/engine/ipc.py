@@ -4,6 +4,7 @@ Frames are msgpack after a length of four bytes, over a socket pair that no one 
 the structs listed here or an error: the sender names no types, and nothing it sends is run.
 """
 
+import logging
 import select
 import socket
 import threading
@@ -18,6 +19,8 @@ from freehold.engine.place import Place
 from freehold.faults import Point, reach
 from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate
 from freehold.sched.admission import Limits
+
+_log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 64 << 20
 """A prompt of a million tokens takes 5 MiB."""
@@ -204,6 +207,10 @@ class Channel(Generic[Incoming]):
                 self._end.sendall(part, socket.MSG_NOSIGNAL)
             except OSError:
                 self._drop()
+                return
+            except Exception:
+                _log.exception("nothing more can be sent; the connection ends")
+                self._drop()  # a channel that is mute and looks alive would be worse
                 return
             with self._changed:
                 if not self._pending:

@@ -21,6 +21,8 @@ from freehold.files.tensors import MappedTensor, Tensor
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
+HEAD_BYTES = 8 << 20
+"""Metadata and tensor list of most models fit; of others more is read."""
 MAX_DIMS = 4
 MAX_KEY_BYTES = 65535
 MAX_TENSOR_NAME_BYTES = 64
@@ -53,14 +55,24 @@ class GGUFFile:
     tensors: dict[str, Tensor | ForeignTensor]
 
 
+class _HeadTooShortError(Exception):
+    """What was read of the file's beginning isn't all of metadata and tensor list."""
+
+
 class _Cursor:
-    """A position in the mapped bytes that never passes their end. `where` names what is being read, for messages."""
+    """A position in the file's beginning that never passes the file's end. `where` names what is being read, for
+    messages.
+
+    Attributes:
+        buffer: the first bytes of the file.
+        end: of the file.
+    """
 
     __slots__ = ("buffer", "end", "path", "pos", "where")
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: MappedFile, num_bytes: int) -> None:
         self.path = file.path
-        self.buffer = file.buffer
+        self.buffer = file.read(0, min(num_bytes, file.size)).tobytes()
         self.end = file.size
         self.pos = 0
         self.where = "header"
@@ -68,12 +80,19 @@ class _Cursor:
     def fail(self, problem: str) -> ModelFileError:
         return ModelFileError(f"{self.path}: {self.where}: {problem}")
 
-    def need(self, num_bytes: int, what: str) -> None:
+    def expect(self, num_bytes: int, what: str) -> None:
+        """Refuse a file that has fewer bytes left."""
         if num_bytes > self.end - self.pos:
             raise self.fail(
                 f"{what} takes {num_bytes} bytes, but only {self.end - self.pos} are left; "
                 "the file is truncated or damaged, download it again."
             )
+
+    def need(self, num_bytes: int, what: str) -> None:
+        """Have so many bytes at hand."""
+        self.expect(num_bytes, what)
+        if num_bytes > len(self.buffer) - self.pos:
+            raise _HeadTooShortError
 
     def uint32(self, what: str) -> int:
         self.need(4, what)
@@ -101,13 +120,21 @@ class _Cursor:
 
 
 def read_gguf(file: MappedFile) -> GGUFFile:
-    """Parse a mapped GGUF file. Tensors are views of the mapping; metadata is copied out of it.
+    """Parse a mapped GGUF file. Tensors are views of the mapping; metadata is read apart from it.
 
     Raises:
         ModelFileError: not a GGUF file, another version or byte order, truncated, malformed or hostile. Names the
             metadata key or the tensor.
     """
-    cursor = _Cursor(file)
+    num_bytes = HEAD_BYTES
+    while True:
+        try:
+            return _parse(file, _Cursor(file, num_bytes))
+        except _HeadTooShortError:
+            num_bytes *= 8
+
+
+def _parse(file: MappedFile, cursor: _Cursor) -> GGUFFile:
     version = _read_version(cursor)
     num_tensors = cursor.uint64("number of tensors")
     num_pairs = cursor.uint64("number of metadata keys")
@@ -115,7 +142,7 @@ def read_gguf(file: MappedFile) -> GGUFFile:
         (num_pairs, _MIN_PAIR_BYTES, "metadata keys"),
         (num_tensors, _MIN_TENSOR_INFO_BYTES, "tensors"),
     ):
-        cursor.need(count * item_bytes, f"a list of {count} {what}")
+        cursor.expect(count * item_bytes, f"a list of {count} {what}")
     metadata = _read_metadata(cursor, num_pairs)
     alignment = _read_alignment(cursor, metadata)
     tensors = _read_tensors(cursor, num_tensors, file, alignment)
@@ -183,7 +210,7 @@ def _read_array(cursor: _Cursor, depth: int) -> Any:
     if item_type == _TYPE_STRING:
         return _read_strings(cursor, count)
     if item_type == _TYPE_ARRAY:
-        cursor.need(count * _ARRAY_ITEM_BYTES, f"an array of {count} arrays")
+        cursor.expect(count * _ARRAY_ITEM_BYTES, f"an array of {count} arrays")
         return [_read_array(cursor, depth + 1) for _ in range(count)]
     if item_type != _TYPE_BOOL and item_type not in _NUMERIC_DTYPES:
         raise cursor.fail(f"array item type {item_type} is not known.")
@@ -202,8 +229,8 @@ def _read_array(cursor: _Cursor, depth: int) -> Any:
 
 def _read_strings(cursor: _Cursor, count: int) -> list[str]:
     # Vocabularies have 10^5 strings and sit on the way to the first token: a loop over locals, checks inlined.
-    cursor.need(count * 8, f"an array of {count} strings")
-    buffer, pos, end = cursor.buffer, cursor.pos, cursor.end
+    cursor.expect(count * 8, f"an array of {count} strings")
+    buffer, pos, end = cursor.buffer, cursor.pos, len(cursor.buffer)
     unpack: Callable[..., tuple[Any, ...]] = _UINT64.unpack_from
     strings: list[str] = []
     append = strings.append
@@ -212,14 +239,19 @@ def _read_strings(cursor: _Cursor, count: int) -> list[str]:
             start = pos + 8
             pos = start + unpack(buffer, pos)[0]
             if pos > end:
-                raise cursor.fail(f"string {len(strings)} of {count} passes the end of the file; download it again.")
+                raise _cut_short(cursor, pos, f"string {len(strings)} of {count} passes the end of the file")
             append(buffer[start:pos].decode())
     except UnicodeDecodeError:
         raise cursor.fail(f"string {len(strings)} of {count} is not valid UTF-8.") from None
     except struct.error:
-        raise cursor.fail(f"the file ends in string {len(strings)} of {count}; download it again.") from None
+        raise _cut_short(cursor, pos + 8, f"the file ends in string {len(strings)} of {count}") from None
     cursor.pos = pos
     return strings
+
+
+def _cut_short(cursor: _Cursor, wanted_end: int, problem: str) -> Exception:
+    """More bytes are wanted than there are: at hand, or in the whole file."""
+    return _HeadTooShortError() if wanted_end <= cursor.end else cursor.fail(f"{problem}; download it again.")
 
 
 def _read_alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
@@ -254,7 +286,7 @@ def _read_tensors(
             raise cursor.fail(f"its offset {info.offset} is not a multiple of the alignment {alignment}.")
         infos[info.name] = info
     data_start = _aligned(cursor.pos, alignment)
-    _check_data(cursor, infos, data_start, alignment)
+    _check_data(cursor, infos, data_start, alignment, file)
     tensors: dict[str, Tensor | ForeignTensor] = {}
     for info in infos.values():
         if info.type_number in GGML_TYPES:
@@ -290,7 +322,9 @@ def _read_tensor_info(cursor: _Cursor) -> _TensorInfo:
     return _TensorInfo(name, shape, type_number, offset, prod(shape) // block_elements * block_bytes)
 
 
-def _check_data(cursor: _Cursor, infos: dict[str, _TensorInfo], data_start: int, alignment: int) -> None:
+def _check_data(
+    cursor: _Cursor, infos: dict[str, _TensorInfo], data_start: int, alignment: int, file: MappedFile
+) -> None:
     """Each tensor inside the file, none over another, no gap beyond padding, nothing after the last."""
     room = cursor.end - data_start
     previous, filled = "", 0
@@ -310,7 +344,8 @@ def _check_data(cursor: _Cursor, infos: dict[str, _TensorInfo], data_start: int,
     if cursor.end > tail:
         cursor.where = "after the last tensor"
         excess = f"{cursor.end - tail} bytes too many"
-        if any(cursor.buffer[pos : pos + 4] == MAGIC for pos in (tail, data_start + filled)):
+        starts = [pos for pos in (tail, data_start + filled) if pos + len(MAGIC) <= file.size]
+        if any(file.read(pos, len(MAGIC)).tobytes() == MAGIC for pos in starts):
             raise cursor.fail(
                 f"{excess}, and they start another GGUF file: shards that were joined with `cat`? Keep the shards as "
                 "separate files and name the first one, or merge them with `llama-gguf-split --merge`."

@@ -39,7 +39,8 @@ class MappedFile:
 
     The descriptor is held from opening to `close`, so the file that was checked is the file that is read even if its
     name is given to another one. Reading mapped bytes of a file that shrank kills the process (SIGBUS), which nothing
-    in Python can catch. So what takes long is not read from the mapping: see `read`.
+    in Python can catch. So all that a model is loaded from comes through `read`; the mapping serves those who look at
+    tensors of files that stay.
 
     Attributes:
         path: as given.
@@ -77,7 +78,7 @@ class MappedFile:
             raise
         self._closed = False
         self.data: NDArray[np.uint8] = np.frombuffer(self._map, dtype=np.uint8)
-        if self._map[: len(_LFS_START)] == _LFS_START:
+        if os.pread(self._fd, len(_LFS_START), 0) == _LFS_START:
             self.close()
             raise ModelFileError(
                 f"{path} is a Git LFS pointer, not the model itself; run `git lfs pull` in its directory "
@@ -88,11 +89,6 @@ class MappedFile:
     def stamp(self) -> FileStamp:
         """State of the file at opening."""
         return self._stamp
-
-    @property
-    def buffer(self) -> mmap.mmap:
-        """The mapping itself, for `struct` and slicing into `bytes`."""
-        return self._map
 
     def check_unchanged(self) -> None:
         """Compare the open file and its name with their state at opening.

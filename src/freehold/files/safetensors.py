@@ -108,7 +108,7 @@ def read_safetensors(file: MappedFile) -> dict[str, Tensor | ForeignTensor]:
     """
     if file.size < 8:
         raise ModelFileError(f"{file.path} has {file.size} bytes, too few for a header; download it again.")
-    header_bytes = int.from_bytes(file.buffer[:8], "little")
+    header_bytes = int.from_bytes(file.read(0, 8).tobytes(), "little")
     if header_bytes > MAX_HEADER_BYTES:
         raise ModelFileError(
             f"{file.path}: the header claims {header_bytes} bytes; {MAX_HEADER_BYTES} are allowed. "

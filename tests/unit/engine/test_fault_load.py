@@ -95,7 +95,7 @@ def test_a_load_that_hangs_is_named_ended_and_tried_again(model_path: Path, tmp_
         engine.shutdown()
 
 
-def test_a_load_that_takes_long_and_moves_is_left_alone(model_path: Path, tmp_path: Path) -> None:
+def test_a_load_that_pauses_for_less_is_left_alone(model_path: Path, tmp_path: Path) -> None:
     command = program(tmp_path / "lives", 1, "LOAD_WEIGHTS:wait=1.5")
     with ProcessEngine.start(config(model_path, stall_timeout_s=3), program=command) as engine:
         answer(engine)

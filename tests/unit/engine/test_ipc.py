@@ -223,6 +223,30 @@ def test_sending_to_someone_who_is_gone_does_nothing(pair: Pair, is_full: bool) 
         pair.channel.receive(TIMEOUT_S)
 
 
+class BrokenSocket(socket.socket):
+    """Takes nothing at once, and fails in a way that sockets don't."""
+
+    def send(self, *_arguments: Any) -> int:
+        raise BlockingIOError
+
+    def sendall(self, *_arguments: Any) -> None:
+        raise MemoryError
+
+
+def test_a_writer_that_fails_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    ours, theirs = socket.socketpair()
+    channel: Channel[Any] = Channel(BrokenSocket(fileno=ours.detach()), FromEngine)
+    channel.send(Beat(0.0, False, "idle"))
+    theirs.settimeout(TIMEOUT_S)
+    assert theirs.recv(1) == b"", "the other side learns of it"
+    channel.flush()
+    channel.send(Beat(0.0, False, "idle"))
+    assert channel.pending_bytes == 0
+    assert "nothing more can be sent" in caplog.text
+    channel.close()
+    theirs.close()
+
+
 def test_a_message_that_is_too_large_is_not_sent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ipc, "MAX_FRAME_BYTES", 100)
     with pytest.raises(FrameError, match="100"):

@@ -57,8 +57,35 @@ def test_it_is_truncated_while_it_is_read(form: str, backend: str, point: str, t
     assert f"{weights} was truncated from {size} to {weights.stat().st_size} bytes" in ended.stdout
 
 
+PARSER = """
+import os, sys
+from pathlib import Path
+from freehold.errors import ModelFileError
+from freehold.files.gguf import read_gguf
+from freehold.files.mapped import MappedFile
+from freehold.files.safetensors import read_safetensors
+
+file = MappedFile(Path(sys.argv[1]))
+os.truncate(sys.argv[1], 4)
+try:
+    (read_gguf if sys.argv[1].endswith("gguf") else read_safetensors)(file)
+except ModelFileError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("form", ["gguf", "hf"])
+def test_it_is_truncated_before_its_first_bytes_are_read(form: str, tmp_path: Path) -> None:
+    path = tmp_path / ("m.gguf" if form == "gguf" else "m")
+    write_checkpoint(MODEL, path, format="gguf" if form == "gguf" else "hf", dtype=DType.F16)
+    weights = path if form == "gguf" else next(path.glob("*.safetensors"))
+    ended = subprocess.run([sys.executable, "-c", PARSER, str(weights)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended
+    assert "to 4 bytes while in use" in ended.stdout
+
+
 def test_what_the_system_ends_for_it_before_it_is_loaded(tmp_path: Path) -> None:
-    """The little that is read through the mapping: the beginning of a file, just after it was opened."""
+    """Nothing of a model is loaded through a mapping; were it so again, or a library exchanged, it would be said."""
     with pytest.raises(ModelFileError, match="the model file was changed or truncated while it was read; restore"):
         ProcessEngine.start(scripted_config(), program=[sys.executable, "-c", "import os; os.kill(os.getpid(), 7)"])
     assert signal.SIGBUS == 7

@@ -12,6 +12,7 @@ from forge import Gguf, Info, array, entry, good_gguf, pair, safetensors, text
 from hostile import gguf_cases, safetensors_cases
 
 from freehold.errors import FreeholdError, ModelFileError
+from freehold.files import gguf
 from freehold.files.model import ModelFiles, open_model
 from freehold.files.tensors import Tensor
 
@@ -72,6 +73,19 @@ def test_hostile_gguf_is_refused(name: str, tmp_path: Path) -> None:
 def test_hostile_safetensors_is_refused(name: str, tmp_path: Path) -> None:
     raw, words = SAFETENSORS_CASES[name]
     assert_refused(put_safetensors(tmp_path, raw), words)
+
+
+@pytest.mark.parametrize("num_bytes", [1, 24, 64, 1000])
+def test_however_much_is_read_at_first_the_refusals_are_the_same(
+    num_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file's beginning is read in growing pieces; where they end has no meaning."""
+    for number, (name, case) in enumerate(GGUF_CASES.items()):
+        path = put_gguf(tmp_path, case[0])
+        whole = refusal(path)
+        monkeypatch.setattr(gguf, "HEAD_BYTES", num_bytes)
+        assert refusal(path) == whole, (number, name)
+        monkeypatch.undo()
 
 
 MEMORY_TRIAL = """
