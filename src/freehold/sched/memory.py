@@ -139,6 +139,8 @@ class KVMemory:
 
     def keep(self, request: Request) -> None:
         """Offer the tree the full blocks that applied steps have computed."""
+        if request.num_computed < (request.num_kept + 1) * self._block_size:
+            return
         end = min(request.num_computed, len(request.ids)) // self._block_size
         if request.num_kept >= end:
             return

@@ -140,9 +140,10 @@ class Request:
     @property
     def num_uncomputed(self) -> int:
         """Inputs that a next step could compute: 0 if there is nothing to do until steps in flight are applied."""
-        if self.is_drafting or (self.wants_answer and self.num_total >= self.max_total):
+        num_total = len(self.ids) + self.num_pending
+        if self.is_drafting or (num_total >= self.max_total and self.wants_answer):
             return 0
-        return self.num_total - self.num_planned
+        return num_total - self.num_planned
 
     @property
     def num_reusable(self) -> int:

@@ -187,7 +187,8 @@ class Scheduler:
     def _plan_turns(self, step: StepDraft, turns: Sequence[Turn]) -> None:
         step.num_owed = sum(num_ready == 1 for _, num_ready in turns)
         for request, num_ready in turns:
-            self._start_before(step, request.rank)
+            if not step.is_closed:
+                self._start_before(step, request.rank)
             if request.status is not Status.RUNNING:
                 break  # preempted just now by one before it, and so are all after it
             step.num_owed -= num_ready == 1
@@ -201,7 +202,9 @@ class Scheduler:
         """Start waiting requests that are before `rank` in order, while rows, blocks and budget last. Nobody passes one
         that can't start, but for those that follow a running request, to reuse what that one computes. Who was
         preempted in this step starts in a later one."""
-        while not step.is_closed and step.num_passed < len(self.waiting):
+        while not step.is_closed:
+            if step.num_passed == len(self.waiting):
+                return
             request = self.waiting[step.num_passed]
             if rank is not None and request.rank > rank:
                 return
@@ -251,7 +254,7 @@ class Scheduler:
     def _add_row(self, step: StepDraft, request: Request, num_inputs: int, *, max_drafts: int) -> None:
         """Plan `num_inputs` tokens of a request whose blocks are reserved, and drafts after them if there is room."""
         is_sampling = request.num_planned + num_inputs == request.num_total and request.wants_answer
-        drafts = self._drafts(request, max_drafts) if is_sampling else ()
+        drafts = self._drafts(self._proposer, request, max_drafts) if is_sampling and self._proposer else ()
         step.rows.append(plan_row(request, num_inputs, drafts))
         self.counts.submit(num_inputs + len(drafts))
         request.num_planned += num_inputs + len(drafts)
@@ -265,12 +268,12 @@ class Scheduler:
         step.requests.append(request)
         step.budget -= num_inputs + len(drafts)
 
-    def _drafts(self, request: Request, max_drafts: int) -> Sequence[int]:
+    def _drafts(self, proposer: Proposer, request: Request, max_drafts: int) -> Sequence[int]:
         """What the proposer guesses, as budget, length and free blocks allow. Nobody is preempted for a guess."""
         max_drafts = min(max_drafts, request.max_total - request.num_total - 1)
-        if self._proposer is None or request.num_pending or max_drafts <= 0:
+        if request.num_pending or max_drafts <= 0:
             return ()
-        drafts = self._proposer.propose(request.ids, max_drafts)[:max_drafts]
+        drafts = proposer.propose(request.ids, max_drafts)[:max_drafts]
         missing = self.memory.num_blocks(request.num_total + len(drafts)) - len(request.table)
         if missing > self.pool.num_available:
             return ()
@@ -295,7 +298,8 @@ class Scheduler:
                 self._take_outcome(request, row, outcome, events)
             if request.status is Status.RUNNING:
                 self.memory.keep(request)
-            self._roster.release_if_left(request)
+            else:
+                self._roster.release_if_left(request)
         if self.alarm is not None:
             self.alarm.look(self.counts, self.num_preemptions, self._runnable)
         return events
