@@ -5,8 +5,8 @@ import socket
 import sys
 import time
 
-from freehold.engine.ipc import Channel, Ready, Start, ToEngine
-from freehold.protocol import EngineInfo
+from freehold.engine.ipc import Channel, Events, Ready, ToEngine
+from freehold.protocol import EngineInfo, Finish, Generate, Tokens
 from freehold.sched.admission import Limits
 
 
@@ -25,11 +25,29 @@ def main(what: str, end: socket.socket) -> None:
     if what == "says_too_much":
         end.sendall(b"\xff" * 4)
     if what == "fickle":
-        channel: Channel[Start] = Channel(end, ToEngine)
-        while not channel.receive(None):
-            pass
-        channel.send(Ready(info(f"fh-{os.getpid()}"), Limits(1, 2, 3, 4, 5)))
+        load(end, info(f"fh-{os.getpid()}"))
+    if what == "miscounts":
+        miscount(load(end, info("fh-1")))
     time.sleep(3600)
+
+
+def load(end: socket.socket, what: EngineInfo) -> Channel[ToEngine]:
+    channel: Channel[ToEngine] = Channel(end, ToEngine)
+    while not channel.receive(None):
+        pass
+    channel.send(Ready(what, Limits(9, 10, 16, 4, 5)))
+    return channel
+
+
+def miscount(channel: Channel[ToEngine]) -> None:
+    """Answer each request with one id, and claim that it was two."""
+    while True:
+        for message in channel.receive(None):
+            if isinstance(message, Generate):
+                name = message.request_id
+                tokens = Tokens(request_id=name, token_ids=(7,))
+                end = Finish(request_id=name, reason="length", num_prompt_tokens=1, num_output_tokens=2)
+                channel.send(Events((tokens, end)))
 
 
 if __name__ == "__main__":

@@ -137,6 +137,28 @@ def test_other_files_after_a_restart_are_not_served(tmp_path: Path) -> None:
     engine.shutdown()
 
 
+def test_an_engine_that_loses_ids_is_replaced() -> None:
+    """A stand-in that claims two ids where one came: its clients have their ends, and it isn't trusted any more."""
+    with ProcessEngine.start(scripted_config(), program=stand_in("miscounts")) as engine:
+        pid = pid_of(engine)
+        receiver = submit(engine, "a", (5,), max_tokens=2)
+        assert (receiver.wait().num_output_tokens, receiver.token_ids) == (2, [7])
+        wait_until(lambda: engine.pid not in {None, pid})
+        assert engine.ledger() == Ledger(received=1, accepted=1, finished=1, published_ids=1, ended_ids=1)
+
+
+def test_books_that_don_t_balance_end_the_engine_for_good(
+    engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the server's own: no new process puts them right."""
+    monkeypatch.setattr(remote, "MAX_DEATHS", 2)
+    works(engine)
+    engine._ledger.accepted += 1
+    wait_until(lambda: bool(engine.fault))
+    assert "the ledger doesn't balance" in engine.fault
+    engine._ledger.accepted -= 1  # for the fixture
+
+
 @pytest.mark.parametrize("what", ["dies", "says_junk", "says_too_much", "isn_t_there"])
 def test_a_process_that_never_loads_is_an_error(what: str) -> None:
     program = ["/nowhere/python"] if what == "isn_t_there" else stand_in(what)
