@@ -63,6 +63,15 @@ def test_preemption_now_and_then_is_no_alarm(caplog: pytest.LogCaptureFixture) -
     assert not run.scheduler.alarm.is_thrashing
 
 
+def test_one_preemption_of_a_quiet_engine_is_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """Two long answers meet in a pool for one and a half; one of them starts over, and little else goes on."""
+    cases = [Case(40, 60, 40, stops=False) for _ in range(2)]
+    run = Run(Trace(cases, num_blocks=30, max_num_seqs=4, budget=64, step_s=1.0)).run()
+    assert 1 <= run.scheduler.num_preemptions <= 2
+    assert run.scheduler.counts.recomputed > 0.1 * run.scheduler.counts.computed
+    assert warnings(caplog) == []
+
+
 def test_the_alarm_forgets() -> None:
     run = Run(replace(CROWD, cases=[*CROWD.cases, Case(3, 9, 9, arrives_at=9000, stops=False)]), check_every_step=False)
     was_thrashing = False

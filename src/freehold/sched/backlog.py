@@ -18,6 +18,7 @@ MEASURED_S = 1.0
 UNKNOWN_OUTPUT = 128
 """Tokens that an answer is taken to have before any has ended, if it may have so many."""
 
+_TICK_S = 0.01
 _UNKNOWN = Generate(request_id=RequestId(""), prompt_ids=(), sampling=Sampling())
 _NEW_SHARE = 0.05  # of one more answer in the averages
 _rank = attrgetter("rank")
@@ -50,6 +51,9 @@ class Throughput:
     def note(self, num_tokens: int, *, was_busy: bool) -> None:
         """So many tokens are done. `was_busy`: there was work since the last call."""
         now_s = self._clock()
+        if was_busy and now_s - self._noted_s < _TICK_S:  # its time is counted with the next
+            self._num_tokens += num_tokens
+            return
         if was_busy:
             kept = math.exp((self._noted_s - now_s) / RECENT_S)
             self._num_tokens *= kept

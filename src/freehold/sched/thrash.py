@@ -17,6 +17,9 @@ LEAST_S = 10.0
 THRASH_SHARE = 0.1
 """Of the tokens computed, so many may have been computed before."""
 
+LEAST_PREEMPTIONS = 3
+"""So many must have happened meanwhile: one that hits a quiet engine, where little is computed, is no pattern."""
+
 PERIOD_S = 60.0
 """It is said at most that often."""
 
@@ -86,7 +89,9 @@ class ThrashAlarm:
         oldest = self._samples[0]
         num_again = newest.num_again - oldest.num_again
         self.share = num_again / max(1, newest.num_computed - oldest.num_computed)
-        self.is_thrashing = self.share > THRASH_SHARE and now_s - oldest.at_s >= LEAST_S
+        num_preemptions = newest.num_preemptions - oldest.num_preemptions
+        is_judged = now_s - oldest.at_s >= LEAST_S and num_preemptions >= LEAST_PREEMPTIONS
+        self.is_thrashing = is_judged and self.share > THRASH_SHARE
         is_due = self._warned_s is None or now_s - self._warned_s >= PERIOD_S
         if self.is_thrashing and is_due:
             self._warned_s = now_s

@@ -1,11 +1,15 @@
 """The engine's door: limits on what waits, exact under many threads, and for requests that belong together."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from engine_fixtures import Receiver, generate, scripted_config, wait_until
+from process_fixtures import pid_of, start, submit, works
+from scripted_child import SLOW
 
 from freehold.backends.script import Gate, Scripts
 from freehold.engine.client import Engine
@@ -146,3 +150,24 @@ def test_without_limits_nobody_is_refused(scripts: Scripts, gate: threading.Even
         gate.set()
         for receiver in receivers:
             receiver.wait()
+
+
+def test_an_engine_in_a_process_has_the_same_door_and_its_death_empties_it() -> None:
+    """Waiting, running, and in places that somebody keeps."""
+    engine = start(max_num_seqs=2, max_num_queued_reqs=2)
+    try:
+        receivers = [submit(engine, str(i), (SLOW, i), max_tokens=4000) for i in range(2)]
+        with engine.reserve(2) as places:
+            places.fill([generate("a", (SLOW, 5), max_tokens=4000), generate("b", (5,))])
+            receivers.append(submit(engine, "a", (SLOW, 5), max_tokens=4000))
+            refusal(submit, engine, "x", (5,))
+            os.kill(pid_of(engine), signal.SIGKILL)
+            assert [receiver.wait().code for receiver in receivers] == ["engine_died"] * 3
+        works(engine)
+        assert engine._door.num_inside == 0
+        with engine.reserve(4):
+            refusal(submit, engine, "x", (5,))
+        works(engine)
+    finally:
+        engine.shutdown()
+    assert engine.ledger().failed == 3
