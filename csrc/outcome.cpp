@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allowed.h"
+
 namespace freehold {
 namespace {
 

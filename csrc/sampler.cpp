@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "allowed.h"
+#include "likeliest.h"
 #include "mathx.h"
 #include "noise.h"
 
@@ -12,10 +14,8 @@ namespace {
 constexpr double kSmallestMinP = 0x1p-1022;
 // Masses below 2^-53 leave a running sum of at least 1 as it is, to the bit: no need to sort or add them.
 constexpr double kLowestMassLog = -37.0;
-
-bool is_allowed(const std::uint32_t* allowed, int id) {
-    return allowed == nullptr || ((allowed[id >> 5] >> (id & 31)) & 1u) != 0;
-}
+// Up to so many, the likeliest are picked out instead of sorting all.
+constexpr std::int64_t kFewestSorted = 64;
 
 class Scaling {
   public:
@@ -86,6 +86,7 @@ int sample_unsorted(const KernelTable& kernels, const float* logits, int vocab_s
     Best best{scaled(scan.highest) + gumbel(key, static_cast<std::uint32_t>(scan.highest_id)), scan.highest_id};
     constexpr int kChunk = 2048;
     for (int begin = 0; begin < vocab_size; begin += kChunk) {
+        if (!allows_any(allowed_from(allowed, begin), std::min(kChunk, vocab_size - begin))) continue;
         const NoiseCall call{logits,
                              begin,
                              std::min(begin + kChunk, vocab_size),
@@ -104,21 +105,43 @@ int sample_unsorted(const KernelTable& kernels, const float* logits, int vocab_s
     return best.id;
 }
 
-int sample_sorted(const float* logits, int vocab_size, const LogitScan& scan, const SamplingRules& rules,
-                  std::uint32_t pos, const std::uint32_t* allowed, SamplerScratch& scratch) {
+// The best of some tokens with their noise.
+int draw(const float* logits, const Scaling& scaled, const NoiseKey& key, const std::uint64_t* keys,
+         std::size_t count) {
+    Best best{-__builtin_inf(), key_id(keys[0])};
+    for (std::size_t i = 0; i < count; ++i) {
+        const int id = key_id(keys[i]);
+        best.offer(scaled(logits[id]) + gumbel(key, static_cast<std::uint32_t>(id)), id);
+    }
+    return best.id;
+}
+
+int sample_sorted(const KernelTable& kernels, const float* logits, int vocab_size, const LogitScan& scan,
+                  const SamplingRules& rules, std::uint32_t pos, const std::uint32_t* allowed,
+                  SamplerScratch& scratch) {
     const Scaling scaled(scan.highest, rules.temperature);
     const NoiseKey key{rules.seed, pos, rules.choice};
     const bool has_top_p = rules.top_p < 1.0;
     const double lowest = rules.min_p > 0.0 ? log_fixed(std::max(rules.min_p, kSmallestMinP)) : 0.0;
     std::vector<std::uint64_t>& keys = scratch.keys;
     std::size_t count = 0;
-    for (int id = 0; id < vocab_size; ++id) {
-        if (!is_allowed(allowed, id)) continue;
+    const auto consider = [&](int id) {
         const double s = scaled(logits[id]);
-        if ((rules.min_p > 0.0 && !(s >= lowest)) || (has_top_p && s < kLowestMassLog)) continue;
+        if ((rules.min_p > 0.0 && !(s >= lowest)) || (has_top_p && s < kLowestMassLog)) return;
         keys[count++] = order_key(logits[id], id);
-    }
+    };
     const auto begin = keys.begin();
+    if (rules.top_k > 0 && rules.top_k <= kFewestSorted) {
+        // What min_p drops is less likely than what it keeps, so the order of the two filters doesn't matter.
+        find_likeliest(kernels, logits, vocab_size, allowed, static_cast<int>(rules.top_k), scratch.ids,
+                       scratch.likeliest);
+        for (const std::int32_t id : scratch.likeliest) consider(id);
+        if (has_top_p) count = nucleus(logits, scaled, keys.data(), count, rules.top_p, scratch.spare);
+        return draw(logits, scaled, key, keys.data(), count);
+    }
+    for (int id = 0; id < vocab_size; ++id) {
+        if (is_allowed(allowed, id)) consider(id);
+    }
     const bool cut = rules.top_k > 0 && static_cast<std::size_t>(rules.top_k) < count;
     if (cut) {
         const auto middle = begin + static_cast<std::ptrdiff_t>(rules.top_k);
@@ -133,12 +156,7 @@ int sample_sorted(const float* logits, int vocab_size, const LogitScan& scan, co
         }
         count = nucleus(logits, scaled, keys.data(), count, rules.top_p, scratch.spare);
     }
-    Best best{-__builtin_inf(), key_id(keys[0])};
-    for (std::size_t i = 0; i < count; ++i) {
-        const int id = key_id(keys[i]);
-        best.offer(scaled(logits[id]) + gumbel(key, static_cast<std::uint32_t>(id)), id);
-    }
-    return best.id;
+    return draw(logits, scaled, key, keys.data(), count);
 }
 
 // The allowed tokens but those that end the answer; `allowed` itself if there are no others.
@@ -168,12 +186,6 @@ std::size_t SamplerScratch::num_bytes() const {
     return keys.size() * (2 * sizeof(std::uint64_t) + 2 * sizeof(std::int32_t)) + mask.size() * sizeof(std::uint32_t);
 }
 
-bool allows_any(const std::uint32_t* allowed, int vocab_size) {
-    const int whole = vocab_size / 32;
-    if (std::any_of(allowed, allowed + whole, [](std::uint32_t word) { return word != 0; })) return true;
-    return vocab_size % 32 != 0 && (allowed[whole] & ((1u << (vocab_size % 32)) - 1u)) != 0;
-}
-
 std::int32_t sample(const KernelTable& kernels, float* logits, int vocab_size, const LogitScan& raw,
                     const SamplingRules& rules, const SamplePlace& place, SamplerScratch& scratch) {
     const std::uint32_t* allowed = place.allowed;
@@ -191,7 +203,7 @@ std::int32_t sample(const KernelTable& kernels, float* logits, int vocab_size, c
     std::int32_t id = scan.highest_id;
     if (rules.temperature != 0.0) {
         const bool sorts = rules.top_k > 0 || rules.top_p < 1.0;
-        id = sorts ? sample_sorted(logits, vocab_size, scan, rules, place.pos, allowed, scratch)
+        id = sorts ? sample_sorted(kernels, logits, vocab_size, scan, rules, place.pos, allowed, scratch)
                    : sample_unsorted(kernels, logits, vocab_size, scan, rules, place.pos, allowed, scratch);
     }
     if (changes) scratch.adjuster.undo(logits);

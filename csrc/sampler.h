@@ -33,13 +33,11 @@ struct SamplerScratch {
     std::vector<std::uint64_t> keys;
     std::vector<std::uint64_t> spare;
     std::vector<std::int32_t> ids;
-    std::vector<std::uint32_t> mask;  // a bit a token
+    std::vector<std::uint32_t> mask;      // a bit a token
+    std::vector<std::int32_t> likeliest;  // few
     Adjuster adjuster;
     std::size_t num_bytes() const;
 };
-
-// Whether a bit set over the vocabulary has a member.
-bool allows_any(const std::uint32_t* allowed, int vocab_size);
 
 // Picks a token. Logits must be finite, and `scan` describes them; they are changed meanwhile, and back again. The
 // place's `allowed` has a member.

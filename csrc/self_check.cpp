@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -116,29 +117,67 @@ StepRow row_of(Step& step, int start_pos, const std::vector<std::int32_t>& ids, 
     return row;
 }
 
+// A row that makes use of all there is: penalties, biases, held back stop ids, log probabilities, scores, masks.
+StepRow demanding_row(Step& step) {
+    StepRow row = row_of(step, 0, {5, 6, 7, 6}, 16);
+    row.want_logits = false;
+    row.num_sampled = 2;
+    row.want_digests = true;
+    row.deferred = true;
+    row.num_logprobs = 3;
+    row.num_scored = 3;
+    row.num_scored_top = kVocab;
+    step.scored_ids = {6, 7, 6};
+    row.rules.temperature = 0.8;
+    row.rules.top_p = 0.9;
+    row.rules.min_p = 0.01;
+    row.rules.top_k = 40;
+    row.rules.seed = 3;
+    row.rules.num_prompt = 3;
+    row.rules.min_end_pos = 6;
+    row.rules.stop_ids = {1, kVocab - 1, kVocab + 7};
+    row.rules.presence_penalty = 0.5;
+    row.rules.frequency_penalty = -0.25;
+    row.rules.repetition_penalty = 1.3;
+    row.rules.bias_ids = {0, kVocab - 1};
+    row.rules.biases = {-100.0, 100.0};
+    return row;
+}
+
+// It is the same in every step, and so must be what comes out.
+void check_same(const RowOutput& row, std::optional<RowOutput>& first) {
+    if (!first) first = row;
+    bool same = row.token_ids == first->token_ids && row.digests == first->digests;
+    for (const auto part : {&RowOutput::logprobs, &RowOutput::scored}) {
+        same = same && (row.*part).size() == ((*first).*part).size();
+        for (std::size_t i = 0; same && i < (row.*part).size(); ++i) {
+            const TokenLogprobs& one = (row.*part)[i];
+            const TokenLogprobs& other = ((*first).*part)[i];
+            same = one.logprob == other.logprob && one.rank == other.rank && one.top == other.top;
+        }
+    }
+    if (!same || row.token_ids.empty() || row.scored.size() != 3) fail("a neighbour's sampling changed");
+}
+
 // Logits after every position of a fixed prompt, computed in chunks, with a neighbour in every step if asked for.
 std::vector<float> forced(Device& device, int chunk_size, bool neighbour) {
     std::vector<float> logits;
     std::int64_t step_id = 0;
+    std::optional<RowOutput> first;
     for (int start = 0; start < kPromptLength; start += chunk_size) {
         std::vector<std::int32_t> ids;
         for (int pos = start; pos < std::min(start + chunk_size, kPromptLength); ++pos)
             ids.push_back(pos * 37 % kVocab);
         Step step;
         step.id = step_id++;
-        if (neighbour) {
-            StepRow other = row_of(step, 0, {5, 6, 7}, 16);
-            other.want_logits = false;
-            other.num_sampled = 2;
-            other.want_digests = true;
-            other.rules = {.temperature = 0.8, .top_p = 0.9, .min_p = 0.01, .top_k = 40, .seed = 3, .choice = 0};
-            step.rows.push_back(other);
-        }
+        if (neighbour) step.rows.push_back(demanding_row(step));
         step.rows.push_back(row_of(step, start, ids, 0));
         const std::size_t index = step.rows.size() - 1;
         const std::int64_t id = step.id;
         device.submit(std::move(step));
+        if (neighbour) device.sample(id, {{0, std::vector<std::uint32_t>(2 * ((kVocab + 31) / 32), 0xfffffff7u)}});
         const StepOutput output = device.collect(id);
+        if (neighbour) check_same(output.rows[0], first);
         const RowOutput& row = output.rows[index];
         if (!row.finite) fail("a logit is not finite");
         logits.insert(logits.end(), row.logits.begin(), row.logits.end());

@@ -13,6 +13,7 @@ from scheduler_loop import VOCAB_SIZE, Loop
 from freehold.backends.base import BackendOptions
 from freehold.backends.referee import CHAIN_START, extend_chain
 from freehold.backends.script import FailStep, Item, Scripts, made_up_logprobs
+from freehold.faults import EveryNth, Forced, Switch, armed
 from freehold.protocol import Event, Finish, Generate, Logprobs, PromptLogprobs, RequestId, Sampling, Tokens
 from freehold.sched.check import check_idle
 
@@ -190,12 +191,15 @@ def test_everything_sampled_and_scored_is_reported_once(
     check_results(Run(cases, options, guess_rate=guess_rate, prefix_caching=prefix_caching).run())
 
 
-def test_a_preempted_prompt_goes_on_scoring_where_it_was() -> None:
-    """Two long prompts and answers in a pool that holds one: the second is preempted in the middle of its prompt."""
-    scoring = Sampling(max_tokens=12, num_prompt_logprobs=1)
-    first = Case(4, 0, 28, Sampling(max_tokens=28))
-    second = Case(20, 0, 12, scoring, arrives_at=2)
-    run = Run([first, second], BackendOptions(9, 4, 4, 3), guess_rate=None).run()
+@pytest.mark.parametrize("prefix_caching", [True, False])
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_a_preempted_prompt_goes_on_scoring_where_it_was(every: int, prefix_caching: bool) -> None:
+    """While another decodes. Chunks begin elsewhere after each preemption; without a cache all is computed again."""
+    scoring = Sampling(max_tokens=2, num_prompt_logprobs=1)
+    wanted = [Case(1, 0, 28, Sampling(max_tokens=28)), Case(28, 0, 2, scoring, arrives_at=2)]
+    run = Run(wanted, BackendOptions(30, 4, 4, 4), guess_rate=None, prefix_caching=prefix_caching)
+    with armed(Forced(Switch.PREEMPT, EveryNth(every))):
+        run.run()
     assert run.loop.scheduler.num_preemptions > 0
     check_results(run)
 
