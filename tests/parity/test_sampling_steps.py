@@ -167,6 +167,22 @@ def test_scores_are_the_definition_in_any_chunks(driver: Driver, num_top: int) -
         assert found == expected
 
 
+def test_masks_reach_rows_behind_more_logits_than_fit_at_once(driver: Driver) -> None:
+    ids = token_ids(71, seed=9)
+    scoring = Row(0, ids[:-1], BLOCKS + 8, num_sampled=0, scored_ids=ids[1:], num_scored=1)
+    rules = replace(GREEDY, temperature=1.0, frequency_penalty=1.0, num_prompt_tokens=5)
+    masked = row(rules, PROMPT, deferred=True, want_logits=True)
+    masks = {0: masks_of([[5, 6, 7, 100]]), 2: masks_of([[8, 9, 258]])}
+    step = driver.submit([masked, scoring, replace(masked, block_ids=BLOCKS + 16)])
+    driver.backend.sample(step, masks)
+    results = driver.backend.collect(step).rows
+    assert list(results[1].scored) == list(driver.run(scoring)[0].scored)
+    for index, mask in masks.items():
+        after, context = results[index].logits[-1], np.array(PROMPT, np.int32)
+        expected = sample(after, rules, pos=len(PROMPT), context_ids=context, allowed=mask[0])
+        assert list(results[index].token_ids) == [expected]
+
+
 def test_a_row_may_score_some_inputs_and_sample_after_others(driver: Driver) -> None:
     rules = replace(GREEDY, num_logprobs=1)
     (result,) = driver.run(row(rules, PROMPT, scored_ids=PROMPT[1:4], num_scored=2, want_logits=True))
