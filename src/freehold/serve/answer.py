@@ -21,6 +21,9 @@ from freehold.text.jobs import Job
 from freehold.text.params import SamplingParams
 from freehold.text.stream import TextResult
 
+SCORE_BYTES = 100
+"""About what the log probabilities at one place take in an answer, with one of the likeliest tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -104,8 +107,17 @@ async def respond(
     if stream:
         return EventStream(_events(service, form, jobs, record), headers, held.pop_all())
     results = await while_connected(request.receive, fold(run(service.engine, jobs, record), len(jobs)))
-    whole = form.whole(results, count(results, form.head.n))
-    return Response(msgspec.json.encode(whole), media_type="application/json", headers=headers)
+    num_scores = sum(len(result.logprobs) + len(result.prompt_logprobs) for result in results)
+    if num_scores:  # of a long prompt they take a second to write, in which others must be answered
+        writing = service.lanes.run(num_scores * SCORE_BYTES, _write, form, results)
+        body = await while_connected(request.receive, writing)
+    else:
+        body = _write(form, results)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _write(form: Form, results: Sequence[TextResult]) -> bytes:
+    return msgspec.json.encode(form.whole(results, count(results, form.head.n)))
 
 
 async def _events(

@@ -188,8 +188,11 @@ def test_chat_goes_through_the_template(llm: LLM, text: TextAssets) -> None:
 def test_a_stream_says_the_same_as_the_whole(llm: LLM, scripts: Scripts, text: TextAssets, stop) -> None:
     answer = text.tokenizer.encode("naïve 🙂 text, then END and more")
     scripts.add(text.tokenizer.encode("Go"), answer)
-    params = SamplingParams(max_tokens=len(answer), stop=stop, seed=1)
+    params = SamplingParams(max_tokens=len(answer), stop=stop, seed=1, logprobs=2, prompt_logprobs=0)
     (whole,) = llm.generate("Go", params)
+    assert [score.token_id for score in whole.logprobs] == list(whole.token_ids)
+    assert {len(score.top) for score in whole.logprobs} == {2}
+    assert len(whole.prompt_logprobs) == whole.num_prompt_tokens - 1
     pieces = list(llm.stream("Go", params))
 
     async def collect() -> list:
@@ -198,6 +201,7 @@ def test_a_stream_says_the_same_as_the_whole(llm: LLM, scripts: Scripts, text: T
     for streamed in (pieces, asyncio.run(collect())):
         assert "".join(piece.text for piece in streamed) == whole.text
         assert sum((piece.token_ids for piece in streamed), ()) == whole.token_ids
+        assert sum((piece.logprobs for piece in streamed), ()) == whole.logprobs
         assert [piece.completion for piece in streamed if piece.completion] == [whole]
         assert streamed[-1].completion == whole
     assert ("END" in whole.text) != bool(stop)
