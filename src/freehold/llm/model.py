@@ -86,7 +86,6 @@ class LLM:
         self.info: EngineInfo = engine.info
         self._engine = engine
         self._text = text
-        self._planner = JobPlanner(text.tokenizer, engine.info)
         self._numbers = itertools.count()
         self._close = weakref.finalize(self, _close, engine, text)  # also when it is forgotten, or Python ends
 
@@ -236,20 +235,18 @@ class LLM:
         params.validate(vocab_size=self.info.vocab_size)
         if params.n != 1:
             raise RequestError(f"n is {params.n}; a stream has 1 answer", param="n")
-        (answer,) = self._answers(0, prompt_ids, params, Handling())
+        (answer,) = self._answers(0, prompt_ids, params, self._planner(Handling()))
         return answer
 
+    def _planner(self, handling: Handling) -> JobPlanner:
+        return JobPlanner(self._text.tokenizer, self.info, handling)
+
     def _answers(
-        self, prompt_index: int, prompt_ids: Sequence[int], params: SamplingParams, handling: Handling
+        self, prompt_index: int, prompt_ids: Sequence[int], params: SamplingParams, planner: JobPlanner
     ) -> list[Answer]:
-        """One for each of the `n` answers; `params` are valid."""
-        jobs = self._planner.plan(
-            prompt_ids,
-            params,
-            request_id=f"llm-{next(self._numbers)}",
-            fresh_seed=secrets.randbits(64),
-            handling=handling,
-        )
+        """One for each of the `n` answers."""
+        request_id, fresh_seed = f"llm-{next(self._numbers)}", secrets.randbits(64)
+        jobs = planner.plan(prompt_ids, params, request_id=request_id, fresh_seed=fresh_seed)
         for job in jobs:
             self._engine.check(job.generate)
         return [Answer(prompt_index, params, job) for job in jobs]
@@ -260,10 +257,10 @@ class LLM:
         self, pairs: Iterable[tuple[object, SamplingParams]], handling: Handling, strict: bool
     ) -> Iterator[Answer | Completion]:
         """Answers to prompts that come one by one."""
+        planner = self._planner(handling)
         for index, (prompt, params) in enumerate(pairs):
             try:
-                params.validate(vocab_size=self.info.vocab_size)
-                answers = self._answers(index, self._encode_either(prompt, f"prompts[{index}]"), params, handling)
+                answers = self._answers(index, self._encode_either(prompt, f"prompts[{index}]"), params, planner)
             except RequestError as error:
                 if strict:
                     raise
@@ -279,14 +276,13 @@ class LLM:
         on_progress: OnProgress | None,
     ) -> list[Completion]:
         """Check all prompts, then answer them. Between the two they are kept as arrays, a few bytes a token."""
-        for one in {id(one): one for one in params}.values():
-            one.validate(vocab_size=self.info.vocab_size)
+        planner = self._planner(ways.handling)
         kept: list[array[int]] = []
         for index, (prompt_ids, one) in enumerate(zip(prompts, params, strict=True)):
-            self._answers(index, prompt_ids, one, ways.handling)
+            self._answers(index, prompt_ids, one, planner)
             kept.append(array("i", prompt_ids))
         source = itertools.chain.from_iterable(
-            self._answers(index, prompt_ids, one, ways.handling)
+            self._answers(index, prompt_ids, one, planner)
             for index, (prompt_ids, one) in enumerate(zip(kept, params, strict=True))
         )
         total = sum(one.n for one in params)

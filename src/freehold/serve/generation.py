@@ -12,7 +12,7 @@ from freehold.protocol import Finish
 from freehold.serve.reply import Record
 from freehold.serve.schema import PromptTokensDetails, Usage
 from freehold.serve.service import Service
-from freehold.text.jobs import Handling, Job
+from freehold.text.jobs import Handling, Job, JobPlanner
 from freehold.text.params import SamplingParams
 from freehold.text.stream import TextDelta, TextResult
 
@@ -64,11 +64,10 @@ def plan_jobs(
                 "allowed in one request: send fewer prompts in one, or ask for fewer of the likeliest tokens",
                 param=param,
             )
+    planner = JobPlanner(service.text.tokenizer, service.info, handling)
     jobs: list[Job] = []
     for position, ids in enumerate(prompts):
-        jobs += service.planner.plan(
-            ids, params, request_id=f"{head_id}-{position}", fresh_seed=seed, handling=handling, param=param
-        )
+        jobs += planner.plan(ids, params, request_id=f"{head_id}-{position}", fresh_seed=seed, param=param)
     return jobs
 
 

@@ -13,7 +13,6 @@ from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
-from freehold.text.jobs import JobPlanner
 from freehold.text.params import check_may_fit
 
 MAX_ANSWERS = 128
@@ -52,11 +51,6 @@ class Service:
     def info(self) -> EngineInfo:
         """What the engine decided at start-up."""
         return self.engine.engine.info
-
-    @property
-    def planner(self) -> JobPlanner:
-        """What turns prompts into jobs."""
-        return JobPlanner(self.text.tokenizer, self.info)
 
     @property
     def max_answers(self) -> int | None:

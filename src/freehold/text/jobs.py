@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import msgspec
+
 from freehold.errors import RequestError
 from freehold.protocol import EngineInfo, Generate, RequestId, Sampling, ServiceClass
 from freehold.text.params import SamplingParams, context_room
@@ -29,12 +31,18 @@ class Job:
     text: TextStream
 
 
-@dataclass(frozen=True, slots=True)
 class JobPlanner:
-    """Makes the jobs of one model, whose engine `info` is of."""
+    """Makes the jobs of one call or request. What depends on the parameters alone is checked and worked out once."""
 
-    tokenizer: Tokenizer
-    info: EngineInfo
+    def __init__(self, tokenizer: Tokenizer, info: EngineInfo, handling: Handling) -> None:
+        """
+        Args:
+            info: of the engine that the jobs are for.
+        """
+        self._tokenizer = tokenizer
+        self._info = info
+        self._handling = asdict(handling)
+        self._last: tuple[SamplingParams, Sampling] | None = None
 
     def plan(
         self,
@@ -43,32 +51,42 @@ class JobPlanner:
         *,
         request_id: str,
         fresh_seed: int,
-        handling: Handling,
         param: str = "prompt",
     ) -> list[Job]:
         """Jobs for the `n` answers to one prompt. They don't depend on other prompts.
 
         Args:
-            params: valid ones.
             request_id: those of the jobs begin with it.
             fresh_seed: taken if the parameters have none.
             param: the request's field that the prompt came from.
 
         Raises:
-            RequestError: the prompt is empty, too long, or holds ids that the model doesn't have.
+            RequestError: a parameter is out of bounds; or the prompt is empty, too long, or holds ids that the model
+                doesn't have.
         """
+        base = self._sampling(params)
         ids, jobs = tuple(prompt_ids), []
+        if not ids:
+            raise RequestError(f"{param} is empty; at least one token is needed", param=param, code="empty_prompt")
+        room = context_room(len(ids), self._info.max_model_len, param=param)
+        self._tokenizer.check_ids(ids, param=param, vocab_size=self._info.vocab_size)
         for choice in range(params.n):
-            sampling = self._sampling(ids, params, choice=choice, fresh_seed=fresh_seed, param=param)
+            sampling = msgspec.structs.replace(
+                base,
+                choice=choice,
+                seed=fresh_seed if params.seed is None else params.seed,
+                max_tokens=min(base.max_tokens, room),
+                min_tokens=min(base.min_tokens, room),
+            )
             generate = Generate(
                 request_id=RequestId(f"{request_id}-{choice}"),
                 prompt_ids=ids,
                 sampling=sampling,
                 family=request_id if params.n > 1 else "",
-                **asdict(handling),
+                **self._handling,
             )
             text = TextStream(
-                self.tokenizer,
+                self._tokenizer,
                 ids,
                 params.stop_strings,
                 sampling.stop_ids,
@@ -78,11 +96,11 @@ class JobPlanner:
             jobs.append(Job(generate, text))
         return jobs
 
-    def _sampling(
-        self, ids: Sequence[int], params: SamplingParams, *, choice: int, fresh_seed: int, param: str
-    ) -> Sampling:
-        if not ids:
-            raise RequestError(f"{param} is empty; at least one token is needed", param=param, code="empty_prompt")
-        room = context_room(len(ids), self.info.max_model_len, param=param)
-        self.tokenizer.check_ids(ids, param=param, vocab_size=self.info.vocab_size)
-        return params.to_engine(eos_ids=self.tokenizer.eos_ids, choice=choice, fresh_seed=fresh_seed, room=room)
+    def _sampling(self, params: SamplingParams) -> Sampling:
+        """For a prompt of no length. Prompts that follow one another mostly share their parameters."""
+        if self._last is None or self._last[0] is not params:
+            params.validate(vocab_size=self._info.vocab_size)
+            room = self._info.max_model_len
+            sampling = params.to_engine(eos_ids=self._tokenizer.eos_ids, choice=0, fresh_seed=0, room=room)
+            self._last = params, sampling
+        return self._last[1]
