@@ -167,7 +167,7 @@ def _strike(point: Point) -> None:
         if isinstance(one.what, Fault) and one.is_due():
             match one.what.action:
                 case Error(exception):
-                    raise exception
+                    raise exception.with_traceback(None)  # or it would keep what it met the last time
                 case Wait(seconds, until):
                     until.wait(seconds)
                 case Kill():

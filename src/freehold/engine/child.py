@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.engine.ipc import Channel, FromEngine
+from freehold.errors import ModelFileError, ResourceError, UserError
 
 LINGER_S = 1.0
 """So long may a process take to end whose connection is closed."""
@@ -20,6 +21,7 @@ class Child:
 
     process: subprocess.Popen[bytes]
     channel: Channel[FromEngine]
+    _is_killed_by_us: bool
 
     def __init__(self, program: Sequence[str]) -> None:
         """
@@ -41,6 +43,12 @@ class Child:
                 ours.close()
                 raise
         self.channel = Channel(ours, FromEngine)
+        self._is_killed_by_us = False
+
+    def kill(self) -> None:
+        """End the process at once, if it hasn't ended."""
+        self._is_killed_by_us = self.process.poll() is None
+        self.process.kill()
 
     def end(self) -> str:
         """Close the connection, see the process end, and say how it did. May be called again."""
@@ -48,17 +56,28 @@ class Child:
         try:
             code = self.process.wait(LINGER_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             code = self.process.wait()
         if code >= 0:
             return f"ended by itself, with exit code {code}"
         name = signal.Signals(-code).name
-        if self.has_lost_file:
+        if self._has_lost_file:
             return f"was ended by {name}: the model file was changed or truncated while it was read"
         return f"was ended by {name}"
 
+    def why_unloaded(self, cause: str) -> UserError:
+        """What to tell of a process that has ended, for this cause, before it had loaded the model."""
+        if self._has_lost_file:
+            return ModelFileError(f"{cause}; restore the file and start again")
+        if self.process.returncode == -signal.SIGKILL and not self._is_killed_by_us:
+            return ResourceError(
+                f"{cause} before the model was loaded; if the system ended it, memory ran out: lower "
+                "--kv-cache-memory-bytes, or use a smaller model"
+            )
+        return ResourceError(f"{cause} before the model was loaded")
+
     @property
-    def has_lost_file(self) -> bool:
+    def _has_lost_file(self) -> bool:
         """It read mapped bytes that a file no longer has."""
         return self.process.returncode == -signal.SIGBUS
 

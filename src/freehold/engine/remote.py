@@ -18,7 +18,7 @@ from freehold.engine.door import Door
 from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
 from freehold.engine.watch import Watch
-from freehold.errors import EngineError, FreeholdError, ModelFileError, ResourceError, UserError
+from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
 from freehold.protocol import Abort, Drain, Generate
 
 TICK_S = 0.25
@@ -29,11 +29,6 @@ USEFUL_S = 10.0
 """So many processes in a row that lived shorter than this and finished no request, and the engine gives up."""
 MAX_PENDING_BYTES = 16 << 20
 """Requests are refused while so much waits for the process to take it."""
-
-_UNLOADED = (
-    "{} before the model was loaded; if the system ended it, memory ran out: lower --kv-cache-memory-bytes, or use a "
-    "smaller model"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -203,7 +198,7 @@ class ProcessEngine(EngineHandle):
             self._child = None
             self._cause = cause or "the engine's process has ended"
         if cause:
-            child.process.kill()
+            child.kill()
         end = child.end()
         cause = cause or f"the engine's process {end}"
         if isinstance(ended, NotLoaded):
@@ -212,10 +207,8 @@ class ProcessEngine(EngineHandle):
             self._died(ended.fault, EngineError(ended.fault, code="engine_failed"))
         elif self._is_closing:
             self._end_closed(ended, cause, is_hung=watch is not None and watch.hangs)
-        elif child.has_lost_file:
-            self._died(cause, ModelFileError(f"{cause}; restore the file and start again"))
         else:
-            self._died(cause, ResourceError(_UNLOADED.format(cause)))
+            self._died(cause, child.why_unloaded(cause))
 
     def _wait_for_begin(self) -> Start:
         """Wait until it is known what to load.

@@ -1,7 +1,9 @@
 """Errors, waits and kills while a real, tiny model loads: at the first start, and when the engine is started again."""
 
+import gc
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ from engine_fixtures import Receiver, generate, wait_until
 from fault_child import pids_of, program
 
 from freehold.config import EngineConfig
+from freehold.engine.client import Engine
 from freehold.engine.remote import ProcessEngine
 from freehold.errors import EngineError, ResourceError
-from freehold.faults import Point
+from freehold.faults import Error, Fault, Point, armed
 from freehold.files.tensors import DType
 from freehold.synth import SynthConfig, write_checkpoint
 
@@ -57,8 +60,33 @@ def test_at_the_first_start_it_is_an_error(
     assert len(pids_of(tmp_path / "lives")) == 1, "nobody tries again what fails at once"
 
 
-@pytest.mark.parametrize("action", ["error", "kill"])
 @pytest.mark.parametrize("point", LOAD_POINTS, ids=lambda point: point.name)
+def test_in_a_thread_a_load_that_fails_leaves_nothing_behind(point: Point, model_path: Path) -> None:
+    def left() -> tuple[int, int]:
+        gc.collect()  # pytest's last error holds what it met
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    with armed(Fault(point, Error(MemoryError("planted")))):
+        for number in range(6):
+            with pytest.raises(MemoryError, match="planted"):
+                Engine.start(config(model_path))
+            if number == 0:
+                before = left()
+        num_threads, num_descriptors = left()
+    assert num_threads == before[0]
+    assert num_descriptors <= before[1]
+    with Engine.start(config(model_path)) as engine:
+        assert engine.health().ok
+
+
+@pytest.mark.parametrize(
+    ("point", "action"),
+    [
+        pytest.param(point, action, marks=[pytest.mark.slow] if (i + k) % 2 else [], id=f"{point.name}-{action}")
+        for i, point in enumerate(LOAD_POINTS)
+        for k, action in enumerate(("error", "kill"))
+    ],
+)
 def test_when_started_again_it_is_tried_once_more(point: Point, action: str, model_path: Path, tmp_path: Path) -> None:
     lives = tmp_path / "lives"
     with ProcessEngine.start(config(model_path), program=program(lives, 2, f"{point.name}:{action}")) as engine:
@@ -93,6 +121,13 @@ def test_a_load_that_hangs_is_named_ended_and_tried_again(model_path: Path, tmp_
         assert any(LOAD_POINTS[point] in reason for reason in hangs), heard[point]
         answer(engine)
         engine.shutdown()
+
+
+def test_a_first_load_that_hangs_is_an_error_that_names_its_place(model_path: Path, tmp_path: Path) -> None:
+    command = program(tmp_path / "lives", 1, "LOAD_WEIGHTS:wait=3600")
+    with pytest.raises(ResourceError, match=r"has not moved for 4 s while it loads \(at: load the weights\)") as error:
+        ProcessEngine.start(config(model_path, stall_timeout_s=3.5), program=command)
+    assert "memory" not in str(error.value), "nothing points to it"
 
 
 def test_a_load_that_pauses_for_less_is_left_alone(model_path: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from engine_fixtures import TIMEOUT_S, Receiver, generate, scripted_config, wait
 from fault_child import pids_of, program
 from msgspec import structs
 
+from freehold.engine import watch
 from freehold.engine.client import Engine
 from freehold.engine.remote import ProcessEngine
 from freehold.errors import EngineError
@@ -207,8 +208,11 @@ def test_a_supervisor_that_fails_starts_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", [Point.IPC_SEND, Point.IPC_RECEIVE], ids=lambda point: point.name)
-def test_a_supervisor_that_is_held_up_is_noticed_and_goes_on(point: Point, tmp_path: Path) -> None:
+def test_a_supervisor_that_is_held_up_is_noticed_and_goes_on(
+    point: Point, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also by a sender that never lets go of the lock: health needs none."""
+    monkeypatch.setattr(watch, "SILENT_S", 1.5)
     with started(tmp_path / "lives", 0) as engine:
         pid = engine.pid
         with armed(Fault(point, Wait(), Nth(1))):

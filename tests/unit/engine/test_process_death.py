@@ -162,5 +162,6 @@ def test_books_that_don_t_balance_end_the_engine_for_good(
 @pytest.mark.parametrize("what", ["dies", "says_junk", "says_too_much", "isn_t_there"])
 def test_a_process_that_never_loads_is_an_error(what: str) -> None:
     program = ["/nowhere/python"] if what == "isn_t_there" else stand_in(what)
-    with pytest.raises(ResourceError, match=r"exit code 3|can't be read|can't be started"):
+    with pytest.raises(ResourceError, match=r"exit code 3|can't be read|can't be started") as error:
         ProcessEngine.start(scripted_config(), program=program)
+    assert "memory" not in str(error.value), "nothing points to it"
