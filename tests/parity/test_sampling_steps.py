@@ -203,3 +203,25 @@ def test_rows_that_lack_what_sampling_needs_are_refused(driver: Driver, fields) 
     wrong = Row(len(PROMPT), [1], BLOCKS, num_sampled=1, **fields)
     with pytest.raises((StepError, ValueError), match="ids"):
         driver.run(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in CPU if kind.activations == "int8"], ids=str)
+def test_a_real_model_samples_by_the_definition(open_kind, smollm2_path, kind) -> None:
+    """The whole vocabulary of 49,152, penalties over 300 ids, and all else at once."""
+    driver = Driver(open_kind(smollm2_path, kind, num_blocks=32))
+    ids = np.random.default_rng(0).integers(0, 49_152, 300).tolist()
+    rules = replace(SAMPLINGS["all"], num_prompt_tokens=290, num_logprobs=20, seed=9, temperature=1.2, top_k=0)
+    blocks = np.arange(32, dtype=np.int32)
+    for start in [0, *range(300, 312)]:
+        context = np.array(ids[:start], np.int32)
+        inputs = Row(
+            start, ids[start:], blocks, num_sampled=1, sampling=rules, context_ids=context, want_logits=start > 0
+        )
+        (result,) = driver.run(inputs)
+        if start > 0:
+            after = result.logits[-1]
+            expected = sample(after, rules, pos=len(ids), context_ids=np.array(ids, np.int32))
+            assert list(result.token_ids) == [expected]
+            assert list(result.logprobs) == [logprobs_of(after, expected, 20)]
+        ids += result.token_ids

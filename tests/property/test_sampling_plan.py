@@ -22,12 +22,14 @@ MAX_LEN = 32
 
 @dataclass(frozen=True)
 class Case:
-    """One request: its prompt begins with `num_shared` ids that others' prompts begin with, too."""
+    """One request: its prompt begins with `num_shared` ids that others' prompts begin with, too. Equal prompts may be
+    of a family."""
 
     num_prompt: int
     num_shared: int
     max_tokens: int
     sampling: Sampling
+    has_family: bool = False
     fails_at: int | None = None
     arrives_at: int = 0
     abort_at: int | None = None
@@ -86,7 +88,10 @@ class Run:
                 if case.arrives_at == now:
                     self.loop.add(
                         Generate(
-                            request_id=RequestId(str(index)), prompt_ids=self.prompts[index], sampling=case.sampling
+                            request_id=RequestId(str(index)),
+                            prompt_ids=self.prompts[index],
+                            sampling=case.sampling,
+                            family=str(self.prompts[index]) if case.has_family else "",
                         )
                     )
                 if case.abort_at == now:
@@ -167,6 +172,7 @@ def cases(draw: st.DrawFn) -> Case:
         num_shared=draw(st.sampled_from([0, 9, 20])),
         max_tokens=max_tokens,
         sampling=sampling,
+        has_family=draw(st.booleans()),
         fails_at=draw(st.sampled_from([None, None, None, None, 0, 3])),
         arrives_at=draw(st.integers(0, 20)),
         abort_at=draw(st.sampled_from([None, None, None, 5, 20])),
