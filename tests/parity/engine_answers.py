@@ -18,17 +18,24 @@ from freehold.config import EngineConfig
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.errors import ConfigError
+from freehold.faults import Forced, Switch, armed
 from freehold.files.model import open_model
-from freehold.protocol import Event, Finish, Generate, PromptLogprobs, RequestId, Sampling, Tokens
+from freehold.protocol import Event, Finish, Generate, Logprobs, PromptLogprobs, RequestId, Sampling, Tokens
 
+NUM_IDS = 12
 LENGTHS = [1, 15, 16, 17, 33, 40, 63, 64, 65]  # of prompts
 SAMPLINGS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 1.0, "seed": 7},
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.01, "seed": 2**63 + 9, "choice": 3},
+    {"temperature": 0.0, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "num_logprobs": 3},
+    {"seed": 5, "presence_penalty": 1.5, "logit_bias": ((3, 4.0), (7, -100.0)), "num_prompt_logprobs": 2},
+    {"seed": 6, "allowed_ids": tuple(range(2, 250, 3)), "num_logprobs": 0},
+    {"temperature": 0.7, "seed": 8, "stop_ids": frozenset(range(0, 259, 2)), "min_tokens": NUM_IDS - 1},
 ]
-NUM_IDS = 12
+"""Every parameter that changes ids or what is told of them. The last one stops at its twelfth id, sooner or never."""
 BLOCK_SIZE = 16
+NUM_BLOCKS = 256
 LARGEST = LENGTHS[-1] + NUM_IDS
 TIMEOUT_S = 600.0
 
@@ -39,6 +46,8 @@ class Answer:
 
     token_ids: tuple[int, ...]
     digests: tuple[int, ...]
+    logprobs: tuple[Logprobs, ...]
+    prompt_logprobs: tuple[Logprobs, ...]
     finish: Finish
     num_cached: int = field(compare=False)
 
@@ -67,7 +76,7 @@ def started(path: Path, kind: Kind, **settings: Any) -> Iterator[Engine]:
         if kind.isa is not None and kind.isa in str(error):
             pytest.skip(str(error))
         raise
-    with engine:
+    with engine, armed(Forced(Switch.CHECK)):
         yield engine
     assert engine._core.progress.fault == ""
     engine.ledger().check(0)
@@ -75,14 +84,14 @@ def started(path: Path, kind: Kind, **settings: Any) -> Iterator[Engine]:
 
 def config(path: Path, kind: Kind, **settings: Any) -> EngineConfig:
     """How to run a model in one of the kinds."""
-    wanted = {"max_model_len": 128, "kv_cache_bytes": 64 << 20, "block_size": BLOCK_SIZE} | settings
+    wanted = {"max_model_len": 128, "kv_cache_bytes": pool_bytes(path, kind, NUM_BLOCKS), "block_size": BLOCK_SIZE}
     return EngineConfig(
         model_path=path,
         backend=kind.backend,
         isa=kind.isa,
         activations=kind.activations,
         kv_cache_dtype=kind.kv_dtype,
-        **wanted,
+        **wanted | settings,
     )
 
 
@@ -113,6 +122,8 @@ def _answer(events: Sequence[Event]) -> Answer:
     return Answer(
         tuple(i for event in tokens for i in event.token_ids),
         tuple(d for event in tokens for d in event.digests),
+        tuple(one for event in tokens for one in event.logprobs),
+        tuple(one for event in scored for one in event.logprobs),
         lasting,
         finish.num_cached_tokens,
     )
@@ -121,10 +132,14 @@ def _answer(events: Sequence[Event]) -> Answer:
 def alone(path: Path, kind: Kind, count: int = len(LENGTHS)) -> list[Answer]:
     """The truth: every request by itself, its prompt in one piece, nothing reused."""
     with started(path, kind, max_num_batched_tokens=1024, prefix_caching=False) as engine:
-        found = [answers(engine, [request])[0] for request in requests(engine.info.vocab_size, count)]
-    for answer in found:
-        assert answer.finish.reason == "length"
+        wanted = requests(engine.info.vocab_size, count)
+        found = [answers(engine, [request])[0] for request in wanted]
+    for answer, request in zip(found, wanted, strict=True):
+        assert answer.finish.reason in ("length", "stop")
         assert len(answer.token_ids) == len(answer.digests) == NUM_IDS
+        assert len(answer.logprobs) == (0 if request.sampling.num_logprobs is None else NUM_IDS)
+        scores = 0 if request.sampling.num_prompt_logprobs is None else len(request.prompt_ids) - 1
+        assert len(answer.prompt_logprobs) == scores
     assert len({answer.digests for answer in found}) == len(found)
     return found
 
@@ -137,10 +152,14 @@ def together(path: Path, kind: Kind, count: int = len(LENGTHS), **settings: Any)
 
 def smallest_pool(path: Path, kind: Kind) -> dict[str, int]:
     """Settings under which the KV cache just holds the largest request."""
+    return {"kv_cache_bytes": pool_bytes(path, kind, -(-LARGEST // BLOCK_SIZE)), "max_model_len": LARGEST}
+
+
+def pool_bytes(path: Path, kind: Kind, num_blocks: int) -> int:
+    """Bytes of a KV cache of so many blocks."""
     with open_model(path) as files:
         spec, _weights = read_model(files)
-    num_bytes = -(-LARGEST // BLOCK_SIZE) * kv_block_bytes(spec, BLOCK_SIZE, kind.kv_dtype)
-    return {"kv_cache_bytes": num_bytes, "max_model_len": LARGEST}
+    return num_blocks * kv_block_bytes(spec, BLOCK_SIZE, kind.kv_dtype)
 
 
 def case_id(value: Kind | tuple[str, str]) -> str:

@@ -34,6 +34,14 @@ def next_turns(wanted: Sequence[Generate], before: Sequence[Answer]) -> list[Gen
     ]
 
 
+def check_reuse(answer: Answer, request: Generate, least: int) -> None:
+    """Nothing of a prompt that is to be scored is reused, since its logits are needed."""
+    if request.sampling.num_prompt_logprobs is None:
+        assert answer.num_cached >= least
+    else:
+        assert answer.num_cached == 0
+
+
 def check_cache(path: Path, kind: Kind, lengths: Sequence[int] = SHARED) -> None:
     """Cold, warm, in part, all at once, and evicted all the time."""
     with started(path, kind, prefix_caching=False) as engine:
@@ -47,12 +55,12 @@ def check_cache(path: Path, kind: Kind, lengths: Sequence[int] = SHARED) -> None
         for again in range(2):
             found = [answers(engine, [request])[0] for request in wanted]
             assert found == truth, "in part or whole from the cache"
-            least = [len(request.prompt_ids) - (1 if again else 9) for request in wanted]
-            assert all(answer.num_cached >= num for answer, num in zip(found, least, strict=True))
+            for answer, request in zip(found, wanted, strict=True):
+                check_reuse(answer, request, len(request.prompt_ids) - (1 if again else 9))
         found = [answers(engine, [request])[0] for request in turns]
         assert found == turns_truth, "answers from the cache"
         for answer, before in zip(found, wanted, strict=True):
-            assert answer.num_cached >= len(before.prompt_ids) + NUM_IDS - 1
+            check_reuse(answer, before, len(before.prompt_ids) + NUM_IDS - 1)
     with started(path, kind) as engine:
         found = answers(engine, wanted)
         assert found == truth, "all at once"

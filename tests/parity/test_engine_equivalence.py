@@ -21,7 +21,7 @@ from engine_answers import (
 from kinds import CPU, REFERENCE, Kind
 from tiny_models import token_ids
 
-from freehold.engine.client import Engine
+from freehold.faults import EveryNth, Forced, Switch, armed
 
 BUDGETS = [1, 7, 16, 17, 64, 1024]
 NUM_NEIGHBOURS = [1, 2, 5, 16, 32]
@@ -30,24 +30,13 @@ MODELS = [("llama-llama3-rope", "Q4_0"), ("mistral-window", "Q8_0"), ("qwen2-win
 TINY_CASES = [(MODELS[0], REFERENCE[1]), *itertools.product(MODELS, CPU)]
 
 
-def preempting_always(engine: Engine, every: int) -> None:
-    """Make the scheduler preempt all but the first running request before every so-manieth step."""
-    scheduler, plan, counter = engine._core._scheduler, engine._core._scheduler.plan, itertools.count(1)
-
-    def plan_and_preempt():
-        if next(counter) % every == 0:
-            for request in scheduler.running[1:]:
-                scheduler.preempt(request)
-        return plan()
-
-    scheduler.plan = plan_and_preempt
-
-
-def check_preempted(path: Path, kind: Kind, truth: list[Answer]) -> None:
-    with started(path, kind, max_num_batched_tokens=32) as engine:
-        preempting_always(engine, every=3)
-        assert answers(engine, requests(engine.info.vocab_size)) == truth, "preempted again and again"
-        assert engine._core._scheduler.num_preemptions > 2 * len(LENGTHS)
+def check_forced(path: Path, kind: Kind, truth: list[Answer]) -> None:
+    """Preempted again and again, everything evicted that can be, and both: now and then, and before every step."""
+    for caching, often in ((True, EveryNth(1)), (False, EveryNth(3))):
+        with started(path, kind, max_num_batched_tokens=32, prefix_caching=caching) as engine:
+            with armed(Forced(Switch.PREEMPT, often), Forced(Switch.EVICT, often)):
+                assert answers(engine, requests(engine.info.vocab_size)) == truth, f"{often}, caching {caching}"
+            assert engine._core._scheduler.num_preemptions > 2 * len(LENGTHS)
 
 
 def check_matrix(path: Path, kind: Kind) -> None:
@@ -58,7 +47,7 @@ def check_matrix(path: Path, kind: Kind) -> None:
     assert together(path, kind, max_num_seqs=2, max_num_batched_tokens=17) == truth, "two at a time"
     assert together(path, kind, block_size=48, max_num_batched_tokens=64) == truth, "another block size"
     assert together(path, kind, max_num_batched_tokens=32, **smallest_pool(path, kind)) == truth, "the smallest pool"
-    check_preempted(path, kind, truth)
+    check_forced(path, kind, truth)
     check_siblings(path, kind)
     if kind.backend == "cpu":
         assert together(path, kind, num_threads=2) == truth, "two threads"
@@ -106,7 +95,7 @@ def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
     truth = alone(smollm2_path, kind)
     pool = smallest_pool(smollm2_path, kind)
     assert together(smollm2_path, kind, max_num_batched_tokens=17, num_threads=2, **pool) == truth
-    check_preempted(smollm2_path, kind, truth)
+    check_forced(smollm2_path, kind, truth)
 
 
 @pytest.mark.slow
