@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from scheduler_loop import VOCAB_SIZE, Loop
 from freehold.backends.base import BackendOptions
 from freehold.backends.referee import CHAIN_START, extend_chain
 from freehold.backends.script import FailStep, Item, Scripts, made_up_logprobs
+from freehold.engine import masks as masks_module
+from freehold.engine.masks import Mask
 from freehold.faults import EveryNth, Forced, Switch, armed
 from freehold.protocol import Event, Finish, Generate, Logprobs, PromptLogprobs, RequestId, Sampling, Tokens
 from freehold.sched.check import check_idle
@@ -234,3 +237,62 @@ def test_scoring_computes_a_cached_prompt_and_leaves_it_in_the_cache() -> None:
         guess_rate=None,
     ).run()
     assert [result.finish.num_cached_tokens for result in again.results if result.finish] == [0, 16]
+
+
+WALK_LENGTH = 9
+
+
+class Walking:
+    """A matcher that allows two ids, which depend on the last one; after some ids it allows nothing."""
+
+    def __init__(self) -> None:
+        self._last, self._num_ids = 0, 0
+
+    def fill(self, masks: Mask, drafts: Sequence[int]) -> None:
+        for index, last in enumerate([self._last, *drafts]):
+            if self._num_ids + index < WALK_LENGTH:
+                for token_id in walk_after(last):
+                    masks[index, token_id // 32] |= np.uint32(1 << token_id % 32)
+
+    def accept(self, token_id: int) -> None:
+        assert token_id in walk_after(self._last)
+        self._last, self._num_ids = token_id, self._num_ids + 1
+
+
+def walk_after(last: int) -> set[int]:
+    return {(31 * last + 7) % VOCAB_SIZE, (17 * last + 3) % VOCAB_SIZE}
+
+
+class WalkingRun(Run):
+    """Guesses where the walk goes."""
+
+    def propose(self, ids: Sequence[int], max_drafts: int) -> Sequence[int]:
+        num_prompt = next(len(prompt) for prompt in self.prompts if tuple(ids[: len(prompt)]) == prompt)
+        last, guesses = ([0, *ids[num_prompt:]])[-1], list[int]()
+        for _ in range(min(4, max_drafts)):
+            last = min(walk_after(last))
+            guesses.append(last)
+        return [t if self._random.random() < (self._guess_rate or 0) else 0 for t in guesses]
+
+
+@pytest.mark.parametrize("guess_rate", [None, 0.0, 0.7, 1.0])
+@pytest.mark.parametrize("budget", [2, 5, 100])
+def test_a_mask_for_each_draft_and_an_end_where_nothing_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, guess_rate: float | None, budget: int
+) -> None:
+    """Whatever is guessed, the answer is the same, and ends after the same id."""
+    monkeypatch.setattr(masks_module, "matcher_of", lambda *_request: Walking())
+    sampling = Sampling(max_tokens=20, allowed_ids=(1,), num_logprobs=1, frequency_penalty=1.0)
+    shorter = Sampling(max_tokens=WALK_LENGTH, allowed_ids=(1,))
+    wanted = [Case(3 + i, 0, 20, shorter if i == 2 else sampling, arrives_at=i) for i in range(4)]
+    run = WalkingRun(wanted, BackendOptions(40, 4, 4, budget), guess_rate=guess_rate).run()
+    for index, (prompt, result) in enumerate(zip(run.prompts, run.results, strict=True)):
+        walk: list[int] = []
+        for token_id in answer_of(prompt)[:WALK_LENGTH]:
+            allowed = walk_after(([0, *walk])[-1])
+            walk.append(token_id if token_id in allowed else min(allowed))
+        assert result.token_ids == walk
+        assert result.logprobs == ([] if index == 2 else logprobs_of([*prompt, *walk], len(prompt), 1))
+        assert result.finish is not None
+        outcome = (result.finish.reason, result.finish.code)
+        assert outcome == (("length", None) if index == 2 else ("failed", "mask_empty"))

@@ -53,6 +53,12 @@ class AllowedIds:
         """Changes nothing."""
 
 
+def matcher_of(generate: Generate, vocab_size: int) -> Matcher | None:
+    """What says which ids a request may sample; None if all."""
+    allowed_ids = generate.sampling.allowed_ids
+    return AllowedIds(allowed_ids, vocab_size) if allowed_ids else None
+
+
 class MaskFailure(NamedTuple):
     """Why a request can't go on."""
 
@@ -75,8 +81,9 @@ class Masks:
 
     def add(self, generate: Generate) -> None:
         """A request was accepted."""
-        if generate.sampling.allowed_ids:
-            self._matchers[generate.request_id] = AllowedIds(generate.sampling.allowed_ids, self._vocab_size)
+        matcher = matcher_of(generate, self._vocab_size)
+        if matcher is not None:
+            self._matchers[generate.request_id] = matcher
 
     def follow(self, events: Sequence[Event]) -> None:
         """Requests have got ids, or ended."""

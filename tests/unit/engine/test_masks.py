@@ -13,6 +13,7 @@ from freehold.engine import masks as masks_module
 from freehold.engine.client import Engine
 from freehold.engine.masks import AllowedIds, Mask, Masks
 from freehold.errors import RequestError
+from freehold.protocol import Generate
 from freehold.sched.plan import PlannedRow, StepPlan
 
 VOCAB_SIZE = 70
@@ -100,11 +101,13 @@ def use_matcher(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Counting]
     def use(**settings: Any) -> list[Counting]:
         made: list[Counting] = []
 
-        def make(_ids: object, _vocab_size: int) -> Counting:
+        def make(generate: Generate, _vocab_size: int) -> Counting | None:
+            if not generate.sampling.allowed_ids:
+                return None
             made.append(Counting(**settings))
             return made[-1]
 
-        monkeypatch.setattr(masks_module, "AllowedIds", make)
+        monkeypatch.setattr(masks_module, "matcher_of", make)
         return made
 
     return use
