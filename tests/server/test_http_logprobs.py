@@ -91,6 +91,21 @@ def test_the_official_client_reads_them(server: Server) -> None:
     assert logprobs is not None
     assert logprobs.tokens is not None
     assert "".join(logprobs.tokens) == text.choices[0].text == "blue and wide"
+    chat_parts = server.openai.chat.completions.create(
+        model="test", messages=server.messages, logprobs=True, top_logprobs=2, stream=True
+    )
+    streamed = [
+        entry
+        for part in chat_parts
+        for choice_part in part.choices
+        if choice_part.logprobs
+        for entry in choice_part.logprobs.content or []
+    ]
+    assert chat.choices[0].logprobs is not None
+    assert streamed == chat.choices[0].logprobs.content
+    text_parts = server.openai.completions.create(model="test", prompt=server.hi, logprobs=2, echo=True, stream=True)
+    tokens = [token for part in text_parts for c in part.choices if c.logprobs for token in c.logprobs.tokens or []]
+    assert "".join(tokens) == server.hi + "blue and wide"
 
 
 def text_logprobs(server: Server, stream: bool, **fields: Any) -> list[tuple[str, dict[str, Any]]]:
