@@ -1,5 +1,6 @@
 """Many prompts from any iterable: bounded, in any order or their own, and nothing is left behind."""
 
+import gc
 import itertools
 import sys
 import tracemalloc
@@ -16,6 +17,8 @@ from freehold.config import EngineConfig
 from freehold.engine.client import Engine
 from freehold.errors import EngineError, RequestError
 from freehold.files.vocabulary import TextAssets
+from freehold.llm.completion import Answer
+from freehold.text.stream import TextStream
 
 CHAT = [{"role": "user", "content": "Say it."}]
 SHORT = SamplingParams(max_tokens=2)
@@ -92,8 +95,7 @@ def test_in_order_a_slow_answer_is_waited_for_with_bounded_look_ahead(
     source = Source()
     completions = llm.generate_each(source, SHORT, in_order=True)
     assert [completion.prompt_index for completion in itertools.islice(completions, 60)] == list(range(60))
-    unordered = llm.generate_each(Source(), SamplingParams(max_tokens=2, n=2))
-    assert len({next(unordered).choice for _ in range(20)}) == 2
+    assert source.num_taken <= 60 + 4 * MOST
 
 
 @pytest.mark.parametrize("num_prompts", [1500, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -112,10 +114,13 @@ def test_memory_does_not_grow_with_the_prompts(text: TextAssets, num_prompts: in
             assert sum(1 for _ in itertools.islice(completions, num_warm)) == num_warm
             warm_bytes, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()
-            assert sum(1 for _ in completions) == num_prompts - num_warm
+            assert sum(1 for _ in itertools.islice(completions, num_prompts - num_warm - 1)) > 0
             _, peak_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
+        num_kept = sum(isinstance(thing, Completion | Answer | TextStream) for thing in gc.get_objects())
+        assert num_kept < 100, "of each prompt there are three"
+        assert sum(1 for _ in completions) == 1
     assert peak_bytes - warm_bytes < 400 << 10, "the objects of a prompt take 500 bytes and more"
 
 
