@@ -24,7 +24,7 @@ def jumps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("jumps")
-def test_nothing_takes_notice_of_the_time_of_day() -> None:
+def test_no_timeout_and_no_deadline_takes_notice() -> None:
     assert max(time.time() for _ in range(9)) - min(time.time() for _ in range(9)) > 7000
     with ProcessEngine.start(scripted_config(stall_timeout_s=4.0), program=PROGRAM) as engine:
         pid, long, late = engine.pid, Receiver(), Receiver()
@@ -40,6 +40,11 @@ def test_nothing_takes_notice_of_the_time_of_day() -> None:
         assert 5 < len(late.token_ids) < 100
         assert engine.pid == pid
 
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("jumps")
+def test_a_hang_is_noticed_in_its_own_time() -> None:
+    with ProcessEngine.start(scripted_config(stall_timeout_s=4.0), program=PROGRAM) as engine:
         hanging = Receiver()
         engine.submit(generate("hanging", (HANGS,), max_tokens=4), hanging)
         assert hanging.first.wait(TIMEOUT_S)

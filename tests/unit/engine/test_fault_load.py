@@ -98,6 +98,7 @@ def test_when_started_again_it_is_tried_once_more(point: Point, action: str, mod
         assert engine.ledger().finished == 2
 
 
+@pytest.mark.slow
 def test_a_load_that_hangs_is_named_ended_and_tried_again(model_path: Path, tmp_path: Path) -> None:
     """All points in turn, one a life; the last life is good."""
     engines = []
