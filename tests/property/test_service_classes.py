@@ -157,6 +157,22 @@ def test_an_interactive_request_takes_no_more_blocks_than_it_needs() -> None:
     check_results(run.run())
 
 
+def test_an_interactive_request_starts_at_once_even_if_no_block_is_left() -> None:
+    """One victim, and the time that its step in flight takes."""
+    cases = [Case(33, 20, 7, stops=False, service="batch") for _ in range(4)]
+    cases.append(Case(20, 5, 5, stops=False, arrives_at=5))
+    run = Run(Trace(cases, num_blocks=40, max_num_seqs=8, budget=200))
+    while run.num_steps < 5:
+        run.step()
+    assert run.scheduler.pool.num_available == 0
+    for _ in range(3):
+        run.step()
+    assert request(run, 4).status is Status.RUNNING
+    assert [waits(run, i) for i in range(4)] == [False, False, False, True]
+    check_results(run.run())
+    assert run.scheduler.num_preemptions == 1
+
+
 def test_nobody_gives_way_in_vain() -> None:
     """What the batch request holds wouldn't do, since another interactive one holds the rest."""
     cases = [Case(80, 20, 20, stops=False)]

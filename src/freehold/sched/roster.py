@@ -82,7 +82,11 @@ class Roster:
 
     def may_have_row(self, request: Request) -> bool:
         """Whether a step has room for a row of a waiting request, or one of somebody far less urgent to give up."""
-        return not self.is_full or self._policy.displaces(request.rank, self.running[-1].rank)
+        return not self.is_full or self.may_displace(request)
+
+    def may_displace(self, request: Request) -> bool:
+        """Whether somebody runs who is far less urgent than a waiting request."""
+        return bool(self.running) and self._policy.displaces(request.rank, self.running[-1].rank)
 
     # ------------------------------------------------------------------ blocks
 
@@ -105,8 +109,10 @@ class Roster:
 
     def displace(self, request: Request) -> bool:
         """Preempt running requests for the blocks that a far more urgent one lacks to start: as few as will do, or none
-        if all of them wouldn't. Whether that was done."""
+        if all of them wouldn't, or if enough are on their way back. Whether that was done."""
         victims: list[Request] = []
+        if request.num_needed + len(self.running) <= self._memory.pool.num_available + self._num_returning():
+            return False
         for victim in reversed(self.running):
             if not self._policy.displaces(request.rank, victim.rank):
                 return False

@@ -227,7 +227,7 @@ class Scheduler:
         can be tried again. Every running request keeps one block to grow into, so that starting one seldom preempts
         another."""
         num_spare = len(self.running)
-        if self.memory.must_wait(request, num_spare):
+        if self.memory.must_wait(request, num_spare) and not self._roster.may_displace(request):
             step.is_closed = True
             return
         step.num_lookups += 1
