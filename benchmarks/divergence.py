@@ -31,7 +31,7 @@ from freehold.files.model import open_model
 TEXTS = Path(__file__).parent / "texts"
 MOST_TOKENS = 1024
 CHUNK_SIZE = 256
-ISAS = ("avx512", "avx2", "generic")
+ISAS = ("avx512bf16", "avx512", "avx2", "generic")
 
 Logits = Callable[[str], Floats]
 """From a text's name to its logits."""

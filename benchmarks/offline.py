@@ -50,10 +50,11 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--modes", default="float,int8", help="activation modes, each in an engine of its own")
     arguments = parser.parse_args()
     engines = {
         mode: Engine.start(EngineConfig(model_path=arguments.model, activations=mode, num_threads=arguments.threads))
-        for mode in ("float", "int8")
+        for mode in arguments.modes.split(",")
     }
     found: dict[tuple[str, str], list[float]] = {}
     for turn in range(arguments.rounds + 1):

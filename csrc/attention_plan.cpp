@@ -36,10 +36,10 @@ void plan_attention(const AttentionShape& shape, const Step& step, int num_threa
             const int first = first_piece(shape, pos);
             const int num_pieces = (pos + count - 1) / kPiece + 1 - first;
             for (int kv_head = 0; kv_head < shape.num_kv_heads; ++kv_head) {
-                const std::ptrdiff_t piece_partials = static_cast<std::ptrdiff_t>(count) * heads * stride;
+                const std::ptrdiff_t piece_floats = static_cast<std::ptrdiff_t>(count) * heads * stride;
                 plan.items.push_back({static_cast<int>(index), row.first_token + done, count, pos, kv_head, first,
-                                      num_pieces, floats, piece_partials});
-                floats += num_pieces * piece_partials;
+                                      num_pieces, floats, piece_floats});
+                floats += num_pieces * piece_floats;
             }
         }
     }

@@ -18,8 +18,8 @@ struct AttentionItem {
     int kv_head;
     int first_piece;
     int num_pieces;
-    std::ptrdiff_t partials_at;     // in the buffer of shared pieces, in floats
-    std::ptrdiff_t piece_partials;  // floats of one piece's partials
+    std::ptrdiff_t states_at;     // in the buffer of shared pieces, in floats
+    std::ptrdiff_t piece_floats;  // of one piece's states
 };
 
 struct AttentionPlan {

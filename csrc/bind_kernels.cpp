@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -71,15 +72,15 @@ Floats unpack(const std::string& source, int num_outputs, int num_inputs, Array<
 
 // Quantized activations with memory of their own.
 struct OwnedActivations {
-    OwnedActivations(PaddedRows& rows) {
+    OwnedActivations(PaddedRows& rows, int group) {
         const std::size_t size = rows.data.size();
         q.resize(size);
-        scale.resize(size / 16);
-        sums.resize(size / 16);
+        scale.resize(size / static_cast<std::size_t>(group));
+        sums.resize(scale.size());
         scaled_sums.resize(size / 16);
         scaled_sums32.resize(size / 32);
-        view = {rows.data.data(),     q.data(),   scale.data(), sums.data(), scaled_sums.data(),
-                scaled_sums32.data(), rows.stride};
+        view = {rows.data.data(),     q.data(),    scale.data(), sums.data(), scaled_sums.data(),
+                scaled_sums32.data(), rows.stride, group};
     }
     std::vector<std::int8_t> q;
     std::vector<float> scale, scaled_sums, scaled_sums32;
@@ -88,13 +89,13 @@ struct OwnedActivations {
 };
 
 Floats linear(const std::string& isa, const std::string& source, int num_outputs, Array<std::uint8_t, 1> raw,
-              Array<float, 2> x, bool int8, int strips_each) {
+              Array<float, 2> x, bool int8, int group, int strips_each) {
     const KernelTable& kernels = choose_kernels(isa);
     Team team(1);
     PaddedRows rows(x);
     const PackedMatrix packed(source, num_outputs, rows.width, raw, team);
     const Matrix& m = packed.get();
-    OwnedActivations activations(rows);
+    OwnedActivations activations(rows, group);
     if (int8 && layout_of(m.layout).quantized()) {
         for (int r = 0; r < rows.num_rows; ++r) kernels.quantize(activations.view, r);
     }
@@ -119,13 +120,13 @@ Floats linear(const std::string& isa, const std::string& source, int num_outputs
 }
 
 // (values as floats, scales): what int8 activations become.
-nb::tuple quantize(const std::string& isa, Array<float, 2> x) {
+nb::tuple quantize(const std::string& isa, Array<float, 2> x, int group) {
     PaddedRows rows(x);
-    OwnedActivations activations(rows);
+    OwnedActivations activations(rows, group);
     for (int r = 0; r < rows.num_rows; ++r) choose_kernels(isa).quantize(activations.view, r);
     const auto num_rows = static_cast<std::size_t>(rows.num_rows);
     Floats q = new_array(num_rows, static_cast<std::size_t>(rows.stride));
-    Floats scale = new_array(num_rows, static_cast<std::size_t>(rows.stride / kActivationGroup));
+    Floats scale = new_array(num_rows, static_cast<std::size_t>(rows.stride / group));
     std::copy(activations.q.begin(), activations.q.end(), q.data());
     std::copy(activations.scale.begin(), activations.scale.end(), scale.data());
     return nb::make_tuple(q, scale);
@@ -178,7 +179,8 @@ Floats rotate(const std::string& isa, Array<float, 2> heads, Array<float, 1> cos
 // One key/value head: keys and values (positions, E) go to blocks in the order of `block_ids`; queries (tokens, heads *
 // E) stand at the last positions, `tokens_each` of them are computed at a time. Returns (tokens, heads * E).
 Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> keys, Array<float, 2> values,
-              Array<std::int32_t, 1> block_ids, int block_size, bool bf16, std::optional<int> window, int tokens_each) {
+              Array<std::int32_t, 1> block_ids, int block_size, bool bf16, std::optional<int> window, int tokens_each,
+              bool bf16_dot) {
     const KernelTable& kernels = choose_kernels(isa);
     const int head_dim = static_cast<int>(keys.shape(1));
     const int num_positions = static_cast<int>(keys.shape(0));
@@ -202,20 +204,26 @@ Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> k
     const int heads = width / head_dim;
     const int stride = partial_stride(kv.value_stride);
     Floats out = new_array(queries.shape(0), queries.shape(1));
-    std::vector<float> partials(static_cast<std::size_t>(tokens_each * heads * stride));
+    const bool dot = bf16 && bf16_dot && kernels.bf16_dot;
+    std::vector<std::uint16_t> halves(static_cast<std::size_t>(num_tokens * width + 1));
+    for (int t = 0; t < num_tokens; ++t) {
+        kernels.halve_query(queries.data() + std::ptrdiff_t{t} * width, width,
+                            halves.data() + std::ptrdiff_t{t} * width);
+    }
     for (int first = 0; first < num_tokens; first += tokens_each) {
         const AttendCall call{.kv = kv,
                               .queries = queries.data() + std::ptrdiff_t{first} * width,
+                              .half_queries = dot ? halves.data() + std::ptrdiff_t{first} * width : nullptr,
                               .query_stride = width,
                               .num_heads = heads,
                               .first_pos = num_positions - num_tokens + first,
                               .num_tokens = std::min(tokens_each, num_tokens - first),
                               .window = window.value_or(INT_MAX)};
-        std::vector<float> state(partials.size());
+        std::vector<float> state(static_cast<std::size_t>(tokens_each * heads * stride));
+        for (std::size_t q = 0; q < state.size(); q += static_cast<std::size_t>(stride)) state[q] = -INFINITY;
         const int last_piece = (call.first_pos + call.num_tokens - 1) / kPiece;
         for (int piece = 0; piece <= last_piece; ++piece) {
-            kernels.attend_piece(call, piece, partials.data());
-            kernels.fold(state.data(), partials.data(), call.num_tokens * heads, kv.value_stride);
+            kernels.attend_piece(call, piece, state.data());
         }
         for (int q = 0; q < call.num_tokens * heads; ++q) {
             kernels.finish(state.data() + q * stride, head_dim,
@@ -289,14 +297,14 @@ SamplingRules make_rules(nb::handle from) {
 
 void bind_kernels(nb::module_& m) {
     m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a);
-    m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "strips_each"_a);
-    m.def("quantize", quantize, "isa"_a, "x"_a);
+    m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "group"_a, "strips_each"_a);
+    m.def("quantize", quantize, "isa"_a, "x"_a, "group"_a);
     m.def("rms_norm", rms_norm, "isa"_a, "x"_a, "weight"_a, "eps"_a);
     m.def("silu_mul", silu_mul, "isa"_a, "gate"_a, "up"_a);
     m.def("head_norm", head_norm, "isa"_a, "heads"_a, "weight"_a, "eps"_a);
     m.def("rotate", rotate, "isa"_a, "heads"_a, "cosines"_a, "sines"_a, "scale"_a);
     m.def("attend", attend, "isa"_a, "queries"_a, "keys"_a, "values"_a, "block_ids"_a, "block_size"_a, "bf16"_a,
-          "window"_a.none(), "tokens_each"_a);
+          "window"_a.none(), "tokens_each"_a, "bf16_dot"_a);
     m.def(
         "sample",
         [](const std::string& isa, Array<float, 1> logits, nb::handle rules, std::uint32_t pos,

@@ -38,6 +38,9 @@ void Builder::set_matrix(const std::string& slot, int layer, SourceType source, 
     }
     pack(matrix, source, raw, model_->arena.data() + used_, team_);
     used_ += matrix.num_bytes();
+    // Of all inputs, the attention's lose most by coarse scales (docs/performance.md).
+    const bool attends = slot == "q" || slot == "k" || slot == "v";
+    matrix.fine_activations = attends || layout_of(matrix.layout).group == kFineGroup;
     layout_used_[static_cast<int>(matrix.layout)] = true;
 }
 

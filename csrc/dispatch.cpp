@@ -16,10 +16,12 @@ bool has_avx512() {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 const KernelTable& kernels_of(const std::string& isa) {
 #if defined(__x86_64__)
+    if (isa == "avx512bf16") return avx512bf16_kernels();
     if (isa == "avx512") return avx512_kernels();
     if (isa == "avx2") return avx2_kernels();
 #endif
@@ -33,6 +35,7 @@ std::vector<std::string> available_isas() {
     std::vector<std::string> isas;
 #if defined(__x86_64__)
     __builtin_cpu_init();
+    if (has_avx512bf16()) isas.emplace_back("avx512bf16");
     if (has_avx512()) isas.emplace_back("avx512");
     if (has_avx2()) isas.emplace_back("avx2");
 #endif

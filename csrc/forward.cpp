@@ -10,6 +10,14 @@ constexpr int kItemsPerThread = 6;  // of a linear layer, for threads to share o
 
 std::ptrdiff_t at(int row, int stride) { return static_cast<std::ptrdiff_t>(row) * stride; }
 
+// The states of a call's queries over no positions.
+void clear_states(float* states, const AttendCall& call) {
+    const int stride = partial_stride(call.kv.value_stride);
+    const int num_queries = call.num_tokens * call.num_heads;
+    std::fill_n(states, static_cast<std::ptrdiff_t>(num_queries) * stride, 0.0f);
+    for (int q = 0; q < num_queries; ++q) states[at(q, stride)] = -__builtin_inff();
+}
+
 void add_bias(float* row, const std::vector<float>& bias) {
     for (std::size_t i = 0; i < bias.size(); ++i) row[i] += bias[i];
 }
@@ -18,7 +26,13 @@ void add_bias(float* row, const std::vector<float>& bias) {
 
 Forward::Forward(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team,
                  bool int8)
-    : model_(model), kv_(kv), scratch_(scratch), kernels_(kernels), team_(team), int8_(int8) {
+    : model_(model),
+      kv_(kv),
+      scratch_(scratch),
+      kernels_(kernels),
+      team_(team),
+      int8_(int8),
+      bf16_dot_(int8 && kv.bf16() && kernels.bf16_dot) {
     for (const Layer& layer : model_.layers) {
         const auto same = [&](const AttentionShape* shape) { return same_plan(*shape, layer.attention); };
         const auto found = std::find_if(plan_shapes_.begin(), plan_shapes_.end(), same);
@@ -48,6 +62,12 @@ bool Forward::quantizes(std::initializer_list<const Matrix*> matrices) const {
                                 [](const Matrix* m) { return layout_of(m->layout).quantized(); });
 }
 
+int Forward::group_of(std::initializer_list<const Matrix*> matrices) const {
+    const bool fine =
+        std::any_of(matrices.begin(), matrices.end(), [](const Matrix* m) { return m->fine_activations; });
+    return fine ? kFineGroup : 2 * kFineGroup;
+}
+
 void Forward::layers(int thread) {
     const Widths& w = scratch_.widths();
     const int hidden = w.hidden;
@@ -56,25 +76,27 @@ void Forward::layers(int thread) {
         unpack_row(model_.embed, step_->token_ids[static_cast<std::size_t>(token)], row);
         std::fill(row + model_.hidden_size, row + hidden, 0.0f);
     });
-    const Activations normed = scratch_.activations(scratch_.normed, hidden);
     for (int index = 0; index < static_cast<int>(model_.layers.size()); ++index) {
         const Layer& layer = model_.layers[static_cast<std::size_t>(index)];
         const int num_queries = round_up(layer.attention.query_size(), kStrip);
         const int mlp = round_up(layer.mlp_size, kStrip);
+        const Activations attn_input =
+            scratch_.activations(scratch_.normed, hidden, group_of({&layer.q, &layer.k, &layer.v}));
         const bool quantize_qkv = quantizes({&layer.q, &layer.k, &layer.v});
-        team_.for_each(num_tokens_, [&](int token) { norm(layer.attn_norm, normed, token, token, quantize_qkv); });
-        project(layer, normed);
+        team_.for_each(num_tokens_, [&](int token) { norm(layer.attn_norm, attn_input, token, token, quantize_qkv); });
+        project(layer, attn_input);
         team_.for_each(num_tokens_, [&](int token) { place_token(layer, index, token); });
         attend(layer, index, thread);
-        const Activations attended = scratch_.activations(scratch_.attended, num_queries);
+        const Activations attended = scratch_.activations(scratch_.attended, num_queries, group_of({&layer.o}));
         if (quantizes({&layer.o})) {
             team_.for_each(num_tokens_, [&](int token) { kernels_.quantize(attended, token); });
         }
         linear(attended, num_tokens_, {{&layer.o, scratch_.hidden, hidden, true}});
+        const Activations normed = scratch_.activations(scratch_.normed, hidden, group_of({&layer.gate, &layer.up}));
         const bool quantize_mlp = quantizes({&layer.gate, &layer.up});
         team_.for_each(num_tokens_, [&](int token) { norm(layer.mlp_norm, normed, token, token, quantize_mlp); });
         linear(normed, num_tokens_, {{&layer.gate, scratch_.gate, mlp, false}, {&layer.up, scratch_.up, mlp, false}});
-        const Activations inner = scratch_.activations(scratch_.gate, mlp);
+        const Activations inner = scratch_.activations(scratch_.gate, mlp, group_of({&layer.down}));
         const bool quantize_inner = quantizes({&layer.down});
         team_.for_each(num_tokens_, [&](int token) {
             float* gate = scratch_.gate + at(token, mlp);
@@ -87,7 +109,7 @@ void Forward::layers(int thread) {
 
 void Forward::logits(const int* tokens, int count) {
     const Matrix& output = model_.output();
-    const Activations normed = scratch_.activations(scratch_.normed, scratch_.widths().hidden);
+    const Activations normed = scratch_.activations(scratch_.normed, scratch_.widths().hidden, group_of({&output}));
     const bool quantize = quantizes({&output});
     team_.for_each(count, [&](int row) { norm(model_.final_norm, normed, tokens[row], row, quantize); });
     linear(normed, count, {{&output, scratch_.logits, scratch_.logit_stride(), false}});
@@ -127,6 +149,10 @@ void Forward::place_token(const Layer& layer, int layer_index, int token) {
         kernels_.rotate(head, rope.cosines(pos), rope.sines(pos), rope.num_pairs(), a.head_dim, scale);
     };
     for (int head = 0; head < a.num_heads; ++head) turn(queries + head * a.head_dim, layer.q_norm, a.scale);
+    if (bf16_dot_) {
+        kernels_.halve_query(queries, a.query_size(),
+                             scratch_.half_queries + at(token, round_up(a.query_size(), kStrip)));
+    }
     for (int head = 0; head < a.num_kv_heads; ++head) {
         float* key = keys + head * a.head_dim;
         turn(key, layer.k_norm, 1.0f);
@@ -141,8 +167,10 @@ AttendCall Forward::attend_call(const Layer& layer, int layer_index, const Atten
     const int heads = a.num_heads / a.num_kv_heads;
     const int stride = round_up(a.query_size(), kStrip);
     const StepRow& row = step_->rows[static_cast<std::size_t>(item.row)];
+    const std::ptrdiff_t first = at(item.first_token, stride) + item.kv_head * heads * a.head_dim;
     return AttendCall{.kv = kv_.view(a, layer_index, item.kv_head, step_->block_ids.data() + row.first_block),
-                      .queries = scratch_.queries + at(item.first_token, stride) + item.kv_head * heads * a.head_dim,
+                      .queries = scratch_.queries + first,
+                      .half_queries = bf16_dot_ ? scratch_.half_queries + first : nullptr,
                       .query_stride = stride,
                       .num_heads = heads,
                       .first_pos = item.first_pos,
@@ -167,28 +195,27 @@ void Forward::attend(const Layer& layer, int layer_index, int thread) {
         team_.for_each(static_cast<int>(plan.pieces.size()), [&](int number) {
             const AttentionPlan::Piece& piece = plan.pieces[static_cast<std::size_t>(number)];
             const AttentionItem& item = plan.items[static_cast<std::size_t>(piece.item)];
-            kernels_.attend_piece(attend_call(layer, layer_index, item), item.first_piece + piece.piece,
-                                  scratch_.piece_partials + item.partials_at + piece.piece * item.piece_partials);
+            const AttendCall call = attend_call(layer, layer_index, item);
+            float* states = scratch_.piece_states + item.states_at + piece.piece * item.piece_floats;
+            clear_states(states, call);
+            kernels_.attend_piece(call, item.first_piece + piece.piece, states);
         });
     }
     team_.for_each(num_items, [&](int number) {
         // Later items reach further back and cost more: they come first.
         const AttentionItem& item = plan.items[static_cast<std::size_t>(num_items - 1 - number)];
         const AttendCall call = attend_call(layer, layer_index, item);
-        const int num_queries = item.num_tokens * call.num_heads;
-        const int stride = partial_stride(call.kv.value_stride);
-        float* state = scratch_.partials(thread);
-        for (int q = 0; q < num_queries; ++q) state[at(q, stride) + 2] = 0.0f;
+        float* states = scratch_.states(thread);
+        clear_states(states, call);
         for (int piece = 0; piece < item.num_pieces; ++piece) {
-            float* partials = state + item.piece_partials;
             if (plan.shared) {
-                partials = scratch_.piece_partials + item.partials_at + piece * item.piece_partials;
+                const float* other = scratch_.piece_states + item.states_at + piece * item.piece_floats;
+                kernels_.fold(bf16_dot_, states, other, call.num_tokens * call.num_heads, call.kv.value_stride);
             } else {
-                kernels_.attend_piece(call, item.first_piece + piece, partials);
+                kernels_.attend_piece(call, item.first_piece + piece, states);
             }
-            kernels_.fold(state, partials, num_queries, call.kv.value_stride);
         }
-        finish(call, item, state);
+        finish(call, item, states);
     });
 }
 

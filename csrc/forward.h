@@ -39,6 +39,7 @@ class Forward {
     void finish(const AttendCall& call, const AttentionItem& item, const float* state) const;
     void norm(const std::vector<float>& weight, const Activations& out, int token, int row, bool quantize);
     void linear(const Activations& input, int num_rows, std::initializer_list<LinearJob> jobs);
+    int group_of(std::initializer_list<const Matrix*> matrices) const;
     bool quantizes(std::initializer_list<const Matrix*> matrices) const;
 
     Model& model_;
@@ -47,6 +48,7 @@ class Forward {
     const KernelTable& kernels_;
     Team& team_;
     bool int8_;
+    bool bf16_dot_;  // attention rounds queries and weights to bf16
 
     const Step* step_ = nullptr;
     int num_tokens_ = 0;

@@ -23,11 +23,12 @@ inline constexpr int kTilePositions = kPanel;  // positions of a key tile
 struct Activations {
     float* x = nullptr;              // (rows, stride)
     std::int8_t* q = nullptr;        // (rows, stride): x / scale, rounded
-    float* scale = nullptr;          // (rows, stride / 16)
-    std::int32_t* sums = nullptr;    // (rows, stride / 16): sums of q over 16 inputs
-    float* scaled_sums = nullptr;    // (rows, stride / 16): scale * sum
+    float* scale = nullptr;          // (rows, stride / group)
+    std::int32_t* sums = nullptr;    // (rows, stride / group): sums of q
+    float* scaled_sums = nullptr;    // (rows, stride / 16): scale * sum, if the group is 16
     float* scaled_sums32 = nullptr;  // (rows, stride / 32): the same over 32 inputs
     int stride = 0;                  // padded inputs
+    int group = kFineGroup;          // inputs that share one scale: 16 or 32
 };
 
 // out[row, column] (+)= sum over inputs of weight * activation, for some rows and some strips of a matrix.
@@ -51,8 +52,11 @@ struct KvView {
     std::size_t block_bytes;
     const std::int32_t* block_ids;
     int block_size;
-    std::size_t keys_at;    // in a block: tiles of (head_dim, 16 positions)
-    std::size_t values_at;  // in a block: (positions, padded head size)
+    // float32: keys in tiles of (head_dim, 16 positions), values in rows of (positions, value_stride).
+    // bf16: the same in pairs, as the pairwise products of x86 and Arm want them: keys (head_dim / 2, 16 positions, 2
+    // elements), values (positions / 2, value_stride, 2 positions).
+    std::size_t keys_at;    // in a block
+    std::size_t values_at;  // in a block
     int head_dim;
     int value_stride;  // head_dim rounded up to 16
     bool bf16;
@@ -61,10 +65,14 @@ struct KvView {
         return base + block_bytes * static_cast<std::size_t>(block_ids[pos / block_size]);
     }
     FREEHOLD_INLINE std::size_t element_bytes() const { return bf16 ? 2 : 4; }
+    // Of a key in its tile: bf16 ones stand in pairs.
+    FREEHOLD_INLINE int key_elements() const { return bf16 ? round_up(head_dim, 2) : head_dim; }
     FREEHOLD_INLINE std::uint8_t* key_tile(int pos) const {
         const int tile = pos % block_size / kTilePositions;
-        return block(pos) + keys_at + static_cast<std::size_t>(tile * kTilePositions * head_dim) * element_bytes();
+        return block(pos) + keys_at +
+               static_cast<std::size_t>(tile * kTilePositions * key_elements()) * element_bytes();
     }
+    // Of a position that is a multiple of 16.
     FREEHOLD_INLINE std::uint8_t* value_row(int pos) const {
         return block(pos) + values_at + static_cast<std::size_t>(pos % block_size * value_stride) * element_bytes();
     }
@@ -73,7 +81,8 @@ struct KvView {
 // Queries of consecutive tokens, all heads that share one key/value head.
 struct AttendCall {
     KvView kv;
-    const float* queries;  // token t, head h at t * query_stride + h * head_dim; already scaled
+    const float* queries;               // token t, head h at t * query_stride + h * head_dim; already scaled
+    const std::uint16_t* half_queries;  // the same in bf16, times log2(e); null: compute in float32
     int query_stride;
     int num_heads;
     int first_pos;  // of token 0
@@ -81,8 +90,9 @@ struct AttendCall {
     int window;  // keys a query sees, itself included; INT_MAX for all
 };
 
-// A softmax over some positions, not yet normalized: `values` holds sum of weight * value, weights being
-// exp(score - maximum). One per query, strides in floats: maximum, sum, then 14 unused, then value_stride values.
+// The state of a query: a softmax over the positions so far, not yet normalized: `values` holds the sum of weight *
+// value, weights being exp(score - maximum). In floats: maximum, sum, 14 unused, then value_stride values. The state
+// over no positions is -infinity and zeros.
 inline constexpr int kPartialHeader = 16;
 FREEHOLD_INLINE int partial_stride(int value_stride) { return kPartialHeader + value_stride; }
 
@@ -103,6 +113,7 @@ struct NoiseCall {
 
 struct KernelTable {
     const char* isa;
+    bool bf16_dot;  // attention can compute with bf16 queries and weights
 
     void (*linear)(const LinearCall& call);
 
@@ -121,13 +132,16 @@ struct KernelTable {
     // Rotates the first 2 * num_pairs elements (halves paired), then multiplies all head_dim by `scale`.
     void (*rotate)(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale);
 
+    // bf16 of the first `count` elements times log2(e); `out` is readable in pairs.
+    void (*halve_query)(const float* query, int count, std::uint16_t* out);
+
     void (*store_key)(const KvView& kv, int pos, const float* key);
     void (*store_value)(const KvView& kv, int pos, const float* value);
 
-    // One piece of every query; queries that see none of it get an empty partial.
-    void (*attend_piece)(const AttendCall& call, int piece, float* partials);
-    // state = state joined with the partials of the next piece to the right.
-    void (*fold)(float* state, const float* partials, int num_queries, int value_stride);
+    // Joins what the call's queries see of one piece to their states.
+    void (*attend_piece)(const AttendCall& call, int piece, float* states);
+    // Joins states over the next piece to the right to `states`. The same bits as `attend_piece` with that piece.
+    void (*fold)(bool bf16_dot, float* states, const float* pieces, int num_queries, int value_stride);
     // out = values / sum, head_dim floats.
     void (*finish)(const float* state, int head_dim, float* out);
 
@@ -150,6 +164,7 @@ const KernelTable& generic_kernels();
 #if defined(__x86_64__)
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& avx512bf16_kernels();
 #endif
 
 }  // namespace freehold

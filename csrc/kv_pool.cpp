@@ -6,7 +6,8 @@ namespace {
 std::size_t element_bytes(bool bf16) { return bf16 ? 2 : 4; }
 
 std::size_t key_bytes(const AttentionShape& a, int block_size, bool bf16) {
-    return static_cast<std::size_t>(block_size) * static_cast<std::size_t>(a.head_dim) * element_bytes(bf16);
+    const int elements = bf16 ? round_up(a.head_dim, 2) : a.head_dim;
+    return static_cast<std::size_t>(block_size) * static_cast<std::size_t>(elements) * element_bytes(bf16);
 }
 
 std::size_t value_bytes(const AttentionShape& a, int block_size, bool bf16) {

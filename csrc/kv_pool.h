@@ -18,6 +18,7 @@ class KvPool {
     KvPool(const Model& model, int num_blocks, int block_size, bool bf16);
 
     int num_blocks() const { return num_blocks_; }
+    bool bf16() const { return bf16_; }
     int block_size() const { return block_size_; }
     std::size_t block_bytes() const { return block_bytes_; }
     std::uint8_t* block(int block_id) const {

@@ -24,7 +24,8 @@ inline constexpr int kPanel = 16;          // outputs in a vector
 inline constexpr int kStrip = 2 * kPanel;  // outputs in a strip
 inline constexpr int kQuad = 4;            // inputs in one lane of a line
 inline constexpr int kLineBytes = kPanel * kQuad;
-inline constexpr int kActivationGroup = 16;  // inputs that share one activation scale
+inline constexpr int kFineGroup =
+    16;  // inputs that share one activation scale where precision needs it; else a weight group
 
 enum class ScaleType : std::uint8_t { none, f16, f32 };
 

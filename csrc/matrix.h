@@ -34,6 +34,7 @@ struct Matrix {
     LayoutId layout = LayoutId::f32;
     int num_outputs = 0;
     int num_inputs = 0;
+    bool fine_activations = false;  // int8 inputs have a scale for each 16, not 32
 
     int num_strips() const { return (num_outputs + kStrip - 1) / kStrip; }
     int padded_outputs() const { return num_strips() * kStrip; }

@@ -50,13 +50,14 @@ Scratch::Scratch(const Model& model, int max_tokens, int num_threads, bool int8)
     const auto tokens = static_cast<std::size_t>(max_tokens);
     max_logit_rows_ = std::min(max_tokens, kMaxLogitRows);
     logit_stride_ = round_up(model.vocab_size, kStrip);
-    partial_floats_ = 2 * static_cast<std::size_t>(widths_.query_tile) *
-                      static_cast<std::size_t>(partial_stride(widths_.value_stride));
+    state_floats_ =
+        static_cast<std::size_t>(widths_.query_tile) * static_cast<std::size_t>(partial_stride(widths_.value_stride));
     const auto rows = [&](int width) { return tokens * static_cast<std::size_t>(width); };
     const auto place = [&](Carver& carver) {
         hidden = carver.take<float>(rows(widths_.hidden));
         normed = carver.take<float>(rows(widths_.hidden));
         queries = carver.take<float>(rows(widths_.queries));
+        half_queries = carver.take<std::uint16_t>(rows(widths_.queries));
         keys = carver.take<float>(rows(widths_.keys));
         values = carver.take<float>(rows(widths_.keys));
         attended = carver.take<float>(rows(widths_.queries));
@@ -64,15 +65,15 @@ Scratch::Scratch(const Model& model, int max_tokens, int num_threads, bool int8)
         up = carver.take<float>(rows(widths_.mlp));
         logits =
             carver.take<float>(static_cast<std::size_t>(max_logit_rows_) * static_cast<std::size_t>(logit_stride_));
-        partials_ = carver.take<float>(partial_floats_ * static_cast<std::size_t>(num_threads));
-        piece_partials = carver.take<float>(kPieceFloats);
+        states_ = carver.take<float>(state_floats_ * static_cast<std::size_t>(num_threads));
+        piece_states = carver.take<float>(kPieceFloats);
         if (int8) {
             const std::size_t inputs = rows(widths_.inputs);
             quantized_.q = carver.take<std::int8_t>(inputs);
-            quantized_.scale = carver.take<float>(inputs / kActivationGroup);
-            quantized_.sums = carver.take<std::int32_t>(inputs / kActivationGroup);
-            quantized_.scaled_sums = carver.take<float>(inputs / kActivationGroup);
-            quantized_.scaled_sums32 = carver.take<float>(inputs / kActivationGroup / 2);
+            quantized_.scale = carver.take<float>(inputs / kFineGroup);
+            quantized_.sums = carver.take<std::int32_t>(inputs / kFineGroup);
+            quantized_.scaled_sums = carver.take<float>(inputs / kFineGroup);
+            quantized_.scaled_sums32 = carver.take<float>(inputs / kFineGroup / 2);
         }
     };
     Carver counter(nullptr);
@@ -82,13 +83,14 @@ Scratch::Scratch(const Model& model, int max_tokens, int num_threads, bool int8)
     place(carver);
 }
 
-Activations Scratch::activations(float* x, int stride) const {
+Activations Scratch::activations(float* x, int stride, int group) const {
     Activations a = quantized_;
+    a.group = group;
     a.x = x;
     a.stride = stride;
     return a;
 }
 
-float* Scratch::partials(int thread) const { return partials_ + partial_floats_ * static_cast<std::size_t>(thread); }
+float* Scratch::states(int thread) const { return states_ + state_floats_ * static_cast<std::size_t>(thread); }
 
 }  // namespace freehold

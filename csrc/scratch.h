@@ -35,20 +35,21 @@ class Scratch {
     int max_logit_rows() const { return max_logit_rows_; }
     int logit_stride() const { return logit_stride_; }
     // Quantized parts for rows whose float part lies at `x`.
-    Activations activations(float* x, int stride) const;
+    Activations activations(float* x, int stride, int group) const;
 
     const Widths& widths() const { return widths_; }
-    float* hidden = nullptr;            // (tokens, hidden): the residual stream
-    float* normed = nullptr;            // (tokens, hidden)
-    float* queries = nullptr;           // (tokens, queries)
-    float* keys = nullptr;              // (tokens, keys)
-    float* values = nullptr;            // (tokens, keys)
-    float* attended = nullptr;          // (tokens, queries)
-    float* gate = nullptr;              // (tokens, mlp)
-    float* up = nullptr;                // (tokens, mlp)
-    float* logits = nullptr;            // (max_logit_rows, logit_stride)
-    float* partials(int thread) const;  // (2, query_tile, partial stride): a piece's, and the folded state
-    float* piece_partials = nullptr;    // of pieces that threads share out, kPieceFloats long
+    float* hidden = nullptr;                // (tokens, hidden): the residual stream
+    float* normed = nullptr;                // (tokens, hidden)
+    float* queries = nullptr;               // (tokens, queries)
+    float* keys = nullptr;                  // (tokens, keys)
+    float* values = nullptr;                // (tokens, keys)
+    float* attended = nullptr;              // (tokens, queries)
+    float* gate = nullptr;                  // (tokens, mlp)
+    float* up = nullptr;                    // (tokens, mlp)
+    float* logits = nullptr;                // (max_logit_rows, logit_stride)
+    std::uint16_t* half_queries = nullptr;  // (tokens, queries): for attention in bf16
+    float* states(int thread) const;        // (query_tile, partial stride)
+    float* piece_states = nullptr;          // of pieces that threads share out, kPieceFloats long
 
     static constexpr std::size_t kPieceFloats = std::size_t{4} << 20;
 
@@ -57,8 +58,8 @@ class Scratch {
     Widths widths_;
     int max_logit_rows_ = 0;
     int logit_stride_ = 0;
-    std::size_t partial_floats_ = 0;  // of one thread
-    float* partials_ = nullptr;
+    std::size_t state_floats_ = 0;  // of one thread
+    float* states_ = nullptr;
     Activations quantized_;
 };
 

@@ -60,6 +60,13 @@ FREEHOLD_INLINE F f_half(const std::uint8_t* p) {
 FREEHOLD_INLINE __m256 widen_bf16(const __m128i* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
 }
+FREEHOLD_INLINE F f_bf16_even(I line) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(line.a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(line.b, 16))};
+}
+FREEHOLD_INLINE F f_bf16_odd(I line) {
+    const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000));
+    return {_mm256_castsi256_ps(_mm256_and_si256(line.a, high)), _mm256_castsi256_ps(_mm256_and_si256(line.b, high))};
+}
 FREEHOLD_INLINE F f_bf16(const void* p) {
     const auto* q = static_cast<const __m128i*>(p);
     return {widen_bf16(q), widen_bf16(q + 1)};
@@ -227,3 +234,5 @@ FREEHOLD_INLINE D d_power(D shifted) { return {d_power4(shifted.a), d_power4(shi
 
 }  // namespace
 }  // namespace freehold::avx2
+
+#include "kernels/without_bf16_dot.h"

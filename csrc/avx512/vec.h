@@ -9,16 +9,24 @@
 
 #include "inlining.h"
 
+#if defined(__AVX512BF16__)
+#define FREEHOLD_ISA avx512bf16
+#else
 #define FREEHOLD_ISA avx512
+#endif
 
-namespace freehold::avx512 {
+namespace freehold::FREEHOLD_ISA {
 namespace {
 
 using F = __m512;
 using I = __m512i;
 using M = __mmask16;
 
+#if defined(__AVX512BF16__)
+constexpr const char* kIsaName = "avx512bf16";
+#else
 constexpr const char* kIsaName = "avx512";
+#endif
 constexpr int kStripVectors = 2;  // panels that one tile of a linear kernel covers
 constexpr int kMaxTileRows = 6;   // rows of such a tile
 constexpr int kMaxQueryTile = 6;  // queries of an attention tile
@@ -49,6 +57,10 @@ FREEHOLD_INLINE F f_bf16(const void* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+FREEHOLD_INLINE F f_bf16_even(__m512i line) { return _mm512_castsi512_ps(_mm512_slli_epi32(line, 16)); }
+FREEHOLD_INLINE F f_bf16_odd(__m512i line) {
+    return _mm512_castsi512_ps(_mm512_and_si512(line, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+}
 FREEHOLD_INLINE float f_sum(F a) {
     const __m256 high = _mm512_extractf32x8_ps(a, 1);
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a), high);
@@ -143,4 +155,10 @@ FREEHOLD_INLINE D d_power(D shifted) {
 }
 
 }  // namespace
-}  // namespace freehold::avx512
+}  // namespace freehold::FREEHOLD_ISA
+
+#if defined(__AVX512BF16__)
+#include "avx512/bf16_dot.h"
+#else
+#include "kernels/without_bf16_dot.h"
+#endif

@@ -62,6 +62,8 @@ FREEHOLD_INLINE F f_half(const std::uint8_t* p) {
     const I special = (rest >= 0x7c00) & 0x7f800000;  // infinity and NaN keep their exponent
     return f_from_bits(f_bits(magnitude) | special | ((h & 0x8000) << 16));
 }
+FREEHOLD_INLINE F f_bf16_even(I line) { return f_from_bits(line << 16); }
+FREEHOLD_INLINE F f_bf16_odd(I line) { return f_from_bits(line & static_cast<std::int32_t>(0xffff0000)); }
 FREEHOLD_INLINE F f_bf16(const void* p) { return f_from_bits(widen_u16(p) << 16); }
 
 FREEHOLD_INLINE float f_sum(F a) {
@@ -193,3 +195,5 @@ FREEHOLD_INLINE D d_power(D shifted) { return reinterpret_cast<D>((reinterpret_c
 
 }  // namespace
 }  // namespace freehold::generic
+
+#include "kernels/without_bf16_dot.h"

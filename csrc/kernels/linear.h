@@ -3,8 +3,8 @@
 //
 // float activations: weights are dequantized in registers, then one multiply-add per input; inputs in the order in
 //     which the layout stores them.
-// int8 activations: per group, ascending, one multiply-add of the minimum (if any); then for each 16 inputs of it an
-//     exact integer dot product and one multiply-add of the scales.
+// int8 activations: per group, ascending, one multiply-add of the minimum (if any); then for each of its parts that has
+//     one activation scale an exact integer dot product and one multiply-add of the scales.
 #pragma once
 
 #include "kernels.h"
@@ -164,9 +164,9 @@ struct Int8Rows {
     int stride, scale_stride, minimum_stride;
 };
 
-template <const Layout& L>
+template <const Layout& L, int Part>
 FREEHOLD_INLINE Int8Rows int8_rows(const Activations& a, int row) {
-    const std::ptrdiff_t scales = a.stride / kActivationGroup;
+    const std::ptrdiff_t scales = a.stride / Part;
     const std::ptrdiff_t groups = a.stride / L.group;
     return {a.q + static_cast<std::ptrdiff_t>(row) * a.stride,
             a.scale + row * scales,
@@ -179,20 +179,20 @@ FREEHOLD_INLINE Int8Rows int8_rows(const Activations& a, int row) {
 
 constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
 
-// Values of one line that belong to 16-input part `Part` of the cell, one input quad a lane.
-template <const Layout& L, int Part>
-FREEHOLD_INLINE I line_values(I line) {
-    if constexpr (L.bits == 8) return line;
-    if constexpr (Part == 0) return i_and(line, i_set(0x0f0f0f0f));
-    return i_and(i_shift_right<4>(line), i_set(0x0f0f0f0f));
+// The bytes of quad number `Number` of a cell, one input quad a lane.
+template <const Layout& L, int Number>
+FREEHOLD_INLINE I quad_weights(const std::uint8_t* panel) {
+    constexpr int kHalf = L.group / kQuad / 2;
+    if constexpr (L.bits == 8) return i_load(panel + Number * kLineBytes);
+    if constexpr (Number < kHalf) return i_and(i_load(panel + Number * kLineBytes), i_set(0x0f0f0f0f));
+    return i_and(i_shift_right<4>(i_load(panel + (Number - kHalf) * kLineBytes)), i_set(0x0f0f0f0f));
 }
 
-// Adds 16 inputs of a cell: exact integer dot products, then one multiply-add of both scales.
-template <const Layout& L, int Part, int Rows, int Vectors>
+// Adds a part of a cell, with one activation scale: exact integer dot products, then one multiply-add of both scales.
+template <const Layout& L, int PartInputs, int Part, int Rows, int Vectors>
 FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, std::size_t at,
                                const CellScales<L, Vectors>& scales, const Int8Rows& x, int part) {
-    constexpr int kLines = kActivationGroup / kQuad;
-    constexpr int kFirstLine = L.bits == 8 ? Part * kLines : 0;
+    constexpr int kQuads = PartInputs / kQuad;
     I dots[Rows][Vectors];
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         I start = i_zero();
@@ -202,15 +202,14 @@ FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, 
         }
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { dots[r][v] = start; });
     });
-    unrolled<kLines>([&](auto number) FREEHOLD_INLINE_LAMBDA {
+    unrolled<kQuads>([&](auto number) FREEHOLD_INLINE_LAMBDA {
         I weights[Vectors];
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            const std::uint8_t* panel = w.cell(v, at) + w.panel_of(v) * L.panel_bytes();
-            weights[v] = line_values<L, Part>(i_load(panel + (kFirstLine + number) * kLineBytes));
+            weights[v] = quad_weights<L, Part * kQuads + number>(w.cell(v, at) + w.panel_of(v) * L.panel_bytes());
         });
         unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
             const std::int8_t* q = x.q + static_cast<std::ptrdiff_t>(r) * x.stride;
-            const Quad<L.bits> four = quad<L.bits>(q + part * kActivationGroup + number * kQuad);
+            const Quad<L.bits> four = quad<L.bits>(q + part * PartInputs + number * kQuad);
             unrolled<Vectors>([&](auto v)
                                   FREEHOLD_INLINE_LAMBDA { dots[r][v] = dot<L.bits>(dots[r][v], weights[v], four); });
         });
@@ -223,14 +222,14 @@ FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, 
     });
 }
 
-template <const Layout& L, int Rows, int Vectors>
+template <const Layout& L, int PartInputs, int Rows, int Vectors>
 void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
-    constexpr int kParts = L.group / kActivationGroup;
+    constexpr int kParts = L.group / PartInputs;
     Sums<Rows, Vectors> sums;
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
     });
-    const Int8Rows x = int8_rows<L>(*call.input, row);
+    const Int8Rows x = int8_rows<L, PartInputs>(*call.input, row);
     const int num_groups = call.num_inputs / L.group;
     for (int group = 0; group < num_groups; ++group) {
         const std::size_t at = static_cast<std::size_t>(group) * L.cell_bytes();
@@ -244,34 +243,35 @@ void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out
                 });
             });
         }
-        int8_part<L, 0>(sums, w, at, scales, x, group * kParts);
-        if constexpr (kParts == 2) int8_part<L, 1>(sums, w, at, scales, x, group * kParts + 1);
+        int8_part<L, PartInputs, 0>(sums, w, at, scales, x, group * kParts);
+        if constexpr (kParts == 2) int8_part<L, PartInputs, 1>(sums, w, at, scales, x, group * kParts + 1);
     }
     sums.store(call, out);
 }
 
-template <const Layout& L, bool Int8, int Rows, int Vectors>
+// `Part` is the inputs that share an int8 activation scale; 0 for float activations.
+template <const Layout& L, int Part, int Rows, int Vectors>
 FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
     if constexpr (!L.quantized()) {
         plain_tile<L, Rows, Vectors>(call, w, row, out);
-    } else if constexpr (Int8) {
-        int8_tile<L, Rows, Vectors>(call, w, row, out);
+    } else if constexpr (Part != 0) {
+        int8_tile<L, Part, Rows, Vectors>(call, w, row, out);
     } else {
         float_tile<L, Rows, Vectors>(call, w, row, out);
     }
 }
 
 // One tile of `rows` <= Rows rows.
-template <const Layout& L, bool Int8, int Rows>
+template <const Layout& L, int Part, int Rows>
 FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights& w, int row, float* out) {
     if constexpr (Rows > 1) {
-        if (rows < Rows) return tile_of<L, Int8, Rows - 1>(rows, call, w, row, out);
+        if (rows < Rows) return tile_of<L, Part, Rows - 1>(rows, call, w, row, out);
     }
-    tile<L, Int8, Rows, kStripVectors>(call, w, row, out);
+    tile<L, Part, Rows, kStripVectors>(call, w, row, out);
 }
 
 // All rows of the call over one strip, in as few tiles as possible, of about equal height.
-template <const Layout& L, bool Int8>
+template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
     const int num_tiles = (call.row_end - call.row_begin + kMaxTileRows - 1) / kMaxTileRows;
     w.prefetch_distance = num_tiles == 1 ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
@@ -280,32 +280,32 @@ void strip_rows(const LinearCall& call, TileWeights w, float* out) {
     for (int tiles_left = num_tiles; tiles_left > 0; --tiles_left) {
         const int rows = (call.row_end - row + tiles_left - 1) / tiles_left;
         float* to = out + static_cast<std::ptrdiff_t>(row) * call.out_stride;
-        tile_of<L, Int8, kMaxTileRows>(rows, call, w, row, to);
+        tile_of<L, Part, kMaxTileRows>(rows, call, w, row, to);
         row += rows;
         w.prefetch_lines = 0;  // the first tile has fetched what the next strip needs
     }
 }
 
-template <LayoutId Id, bool Int8>
+template <LayoutId Id, int Part>
 void linear_layout(const LinearCall& call) {
     static constexpr const Layout& L = kLayouts[static_cast<int>(Id)];
     const bool single_row = call.row_end - call.row_begin == 1;
     for (int strip = call.strip_begin; strip < call.strip_end; ++strip) {
         const std::uint8_t* weights = call.weights + call.strip_bytes * static_cast<std::size_t>(strip);
         float* out = call.out + static_cast<std::ptrdiff_t>(strip) * kStrip;
-        if constexpr (!Int8 && kStripVectors == 2) {
+        if constexpr (Part == 0 && kStripVectors == 2) {
             // One row has too few sums to hide the latency of a multiply-add: take two strips at a time.
             if (single_row && strip + 1 < call.strip_end) {
                 const int lines = L.cell_bytes() / kLineBytes;
                 const TileWeights w{weights, call.strip_bytes, 0, lines, kPrefetchBytes};
                 float* to = out + static_cast<std::ptrdiff_t>(call.row_begin) * call.out_stride;
-                tile<L, Int8, 1, 4>(call, w, call.row_begin, to);
+                tile<L, Part, 1, 4>(call, w, call.row_begin, to);
                 ++strip;
                 continue;
             }
         }
         for (int panel = 0; panel < kStrip / kPanel; panel += kStripVectors) {
-            strip_rows<L, Int8>(call, TileWeights{weights, call.strip_bytes, panel, 0, 0}, out + panel * kPanel);
+            strip_rows<L, Part>(call, TileWeights{weights, call.strip_bytes, panel, 0, 0}, out + panel * kPanel);
         }
     }
     (void)single_row;
@@ -313,11 +313,13 @@ void linear_layout(const LinearCall& call) {
 
 template <LayoutId Id>
 void linear_either(const LinearCall& call) {
-    if (layout_of(Id).quantized() && call.int8) {
-        linear_layout<Id, layout_of(Id).quantized()>(call);
-    } else {
-        linear_layout<Id, false>(call);
+    if constexpr (layout_of(Id).quantized()) {
+        if (call.int8 && call.input->group == kFineGroup) return linear_layout<Id, kFineGroup>(call);
+        if constexpr (layout_of(Id).group == 2 * kFineGroup) {
+            if (call.int8) return linear_layout<Id, 2 * kFineGroup>(call);
+        }
     }
+    linear_layout<Id, 0>(call);
 }
 
 void linear(const LinearCall& call) {

@@ -3,6 +3,7 @@
 
 #include "kernels.h"
 #include "kernels/exp.h"
+#include "kernels/unrolled.h"
 #include "numeric.h"
 
 namespace freehold::FREEHOLD_ISA {
@@ -25,32 +26,54 @@ void rms_norm(const float* x, const float* weight, int count, int padded, float 
 }
 
 // The largest magnitude; not finite if one of them isn't, so that the fault stays visible behind the integers.
-FREEHOLD_INLINE float largest_magnitude(F x) { return bit_cast<float>(i_highest(i_and(f_bits(x), i_set(0x7fffffff)))); }
+FREEHOLD_INLINE I magnitude_bits(F x) { return i_and(f_bits(x), i_set(0x7fffffff)); }
 
 FREEHOLD_INLINE I rounded(F x, F factor) {
     const F magic = f_set(12582912.0f);  // 1.5 * 2^23
     return i_sub(f_bits(f_add(f_mul(x, factor), magic)), f_bits(magic));
 }
 
+// Vectors of 16 inputs that share one scale.
+template <int Vectors>
+FREEHOLD_INLINE void quantize_group(const Activations& a, const float* x, std::int8_t* q, std::ptrdiff_t group) {
+    F values[Vectors];
+    I bits = i_zero();
+    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+        values[v] = f_load(x + v * kPanel);
+        bits = i_max(bits, magnitude_bits(values[v]));
+    });
+    const float magnitude = bit_cast<float>(i_highest(bits));
+    const bool zero = magnitude < 1e-30f;  // 127 / magnitude must stay finite
+    const F factor = f_set(zero ? 0.0f : 127.0f / magnitude);
+    I sums = i_zero();
+    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+        const I integers = rounded(values[v], factor);
+        i_store_bytes(q + v * kPanel, integers);
+        sums = i_add(sums, integers);
+    });
+    const std::int32_t sum = i_sum(sums);
+    a.scale[group] = zero ? 0.0f : magnitude / 127.0f;
+    a.sums[group] = sum;
+}
+
 void quantize(const Activations& a, int row) {
-    const std::ptrdiff_t groups = a.stride / kActivationGroup;
+    const std::ptrdiff_t groups = a.stride / a.group;
+    const std::ptrdiff_t first = row * groups;
     const float* x = a.x + row * std::ptrdiff_t{a.stride};
     std::int8_t* q = a.q + row * std::ptrdiff_t{a.stride};
-    float* scaled_sums = a.scaled_sums + row * groups;
-    for (std::ptrdiff_t g = 0; g < groups; ++g) {
-        const F values = f_load(x + g * kActivationGroup);
-        const float magnitude = largest_magnitude(values);
-        const bool zero = magnitude < 1e-30f;  // 127 / magnitude must stay finite
-        const float scale = zero ? 0.0f : magnitude / 127.0f;
-        const I integers = rounded(values, f_set(zero ? 0.0f : 127.0f / magnitude));
-        i_store_bytes(q + g * kActivationGroup, integers);
-        const std::int32_t sum = i_sum(integers);
-        a.scale[row * groups + g] = scale;
-        a.sums[row * groups + g] = sum;
-        scaled_sums[g] = scale * static_cast<float>(sum);
+    if (a.group == kFineGroup) {
+        for (std::ptrdiff_t g = 0; g < groups; ++g) {
+            quantize_group<1>(a, x + g * kFineGroup, q + g * kFineGroup, first + g);
+            a.scaled_sums[first + g] = a.scale[first + g] * static_cast<float>(a.sums[first + g]);
+        }
+        for (std::ptrdiff_t g = first; g < first + groups; g += 2) {
+            a.scaled_sums32[g / 2] = a.scaled_sums[g] + a.scaled_sums[g + 1];
+        }
+        return;
     }
-    for (std::ptrdiff_t g = 0; g < groups; g += 2) {
-        a.scaled_sums32[(row * groups + g) / 2] = scaled_sums[g] + scaled_sums[g + 1];
+    for (std::ptrdiff_t g = 0; g < groups; ++g) {
+        quantize_group<2>(a, x + g * 2 * kFineGroup, q + g * 2 * kFineGroup, first + g);
+        a.scaled_sums32[first + g] = a.scale[first + g] * static_cast<float>(a.sums[first + g]);
     }
 }
 
@@ -88,6 +111,11 @@ void rotate(float* head, const float* cosines, const float* sines, int num_pairs
         head[i + num_pairs] = second * cosines[i] + first * sines[i];
     }
     for (int i = 0; i < head_dim; ++i) head[i] *= scale;
+}
+
+void halve_query(const float* query, int count, std::uint16_t* out) {
+    for (int i = 0; i < count; ++i) out[i] = float_to_bf16(query[i] * 1.44269504f);
+    if (count % 2 != 0) out[count] = 0;
 }
 
 LogitScan scan(const float* logits, int count) {

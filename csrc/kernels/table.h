@@ -12,12 +12,14 @@ namespace {
 
 constexpr KernelTable kTable = {
     .isa = kIsaName,
+    .bf16_dot = kBf16Dot,
     .linear = linear,
     .rms_norm = rms_norm,
     .quantize = quantize,
     .silu_mul = silu_mul,
     .head_norm = head_norm,
     .rotate = rotate,
+    .halve_query = halve_query,
     .store_key = store_key,
     .store_value = store_value,
     .attend_piece = attend_piece,

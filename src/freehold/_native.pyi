@@ -92,10 +92,11 @@ class kernels:  # noqa: N801
         raw: NDArray[np.uint8],
         x: NDArray[np.float32],
         int8: bool,
+        group: int,
         strips_each: int,
     ) -> NDArray[np.float32]: ...
     @staticmethod
-    def quantize(isa: str, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    def quantize(isa: str, x: NDArray[np.float32], group: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
     @staticmethod
     def rms_norm(isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float) -> NDArray[np.float32]: ...
     @staticmethod
@@ -123,6 +124,7 @@ class kernels:  # noqa: N801
         bf16: bool,
         window: int | None,
         tokens_each: int,
+        bf16_dot: bool,
     ) -> NDArray[np.float32]: ...
     @staticmethod
     def sample(

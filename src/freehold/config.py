@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 BackendName = Literal["cpu", "reference", "scripted"]
-IsaName = Literal["avx512", "avx2", "generic"]
+IsaName = Literal["avx512bf16", "avx512", "avx2", "generic"]
 ActivationName = Literal["float", "int8"]
 KVDtypeName = Literal["bf16", "f32"]
 EnginePlace = Literal["process", "thread"]

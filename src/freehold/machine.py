@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ISA_FLAGS: dict[str, frozenset[str]] = {
+    "avx512bf16": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"}),
     "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
     "avx2": frozenset({"avx2", "fma", "f16c"}),
 }

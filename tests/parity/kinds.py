@@ -19,7 +19,7 @@ class Kind:
 REFERENCE = [Kind("reference", kv_dtype="f32"), Kind("reference", kv_dtype="bf16")]
 CPU = [
     Kind("cpu", activations, isa, kv_dtype)
-    for isa in ("avx512", "avx2", "generic")
+    for isa in ("avx512bf16", "avx512", "avx2", "generic")
     for activations, kv_dtype in (("float", "f32"), ("float", "bf16"), ("int8", "bf16"))
 ]
 KINDS = REFERENCE + CPU

@@ -10,7 +10,10 @@ from freehold.files.quants import dequantize
 from freehold.files.tensors import DType, Tensor
 
 ROWS = [1, 2, 3, 8, 33, 64]
-GROUP = 16
+FINE = 16
+FORMS = {"float": None, "int8": 32, "int8-fine": FINE}
+"""Activations: float32, or int8 with a scale for each so many inputs."""
+FINE_LAYOUTS = (DType.Q2_K, DType.Q3_K, DType.Q6_K)
 
 
 def activations(num_rows: int, num_inputs: int, seed: int = 1) -> NDArray[np.float32]:
@@ -19,19 +22,25 @@ def activations(num_rows: int, num_inputs: int, seed: int = 1) -> NDArray[np.flo
     return x * rng.uniform(0.01, 10.0, (num_rows, 1)).astype(np.float32)
 
 
-def run(
-    isa: str, tensor: Tensor, x: NDArray[np.float32], *, int8: bool, strips_each: int = 1000
-) -> NDArray[np.float32]:
+def group_of(dtype: DType, form: str) -> int | None:
+    """Inputs that share a scale; weights in groups of 16 have no coarser ones."""
+    return FINE if dtype in FINE_LAYOUTS and FORMS[form] else FORMS[form]
+
+
+def run(isa: str, tensor: Tensor, x: NDArray[np.float32], *, form: str, strips_each: int = 1000) -> NDArray[np.float32]:
     num_outputs = tensor.shape[0]
-    out = _native.kernels.linear(isa, tensor.dtype.name, num_outputs, tensor.data, x, int8, strips_each)
+    group = group_of(tensor.dtype, form)
+    out = _native.kernels.linear(
+        isa, tensor.dtype.name, num_outputs, tensor.data, x, group is not None, group or FINE, strips_each
+    )
     finite = np.isfinite(x).all(axis=1)
     assert not out[finite, num_outputs:].any(), "padding stays zero"
     return out[:, :num_outputs]
 
 
-def quantized_twin(x: NDArray[np.float32]) -> NDArray[np.float64]:
-    """What int8 activations stand for: per 16 inputs, multiples of a 127th of the largest magnitude."""
-    groups = x.reshape(x.shape[0], -1, GROUP)
+def quantized_twin(x: NDArray[np.float32], group: int) -> NDArray[np.float64]:
+    """What int8 activations stand for: in each group, multiples of a 127th of the largest magnitude."""
+    groups = x.reshape(x.shape[0], -1, group)
     scale = (np.abs(groups).max(axis=2, keepdims=True) / np.float32(127)).astype(np.float32)
     inverse = np.divide(
         np.float32(127), np.abs(groups).max(axis=2, keepdims=True), out=np.zeros_like(scale), where=scale > 0
@@ -40,8 +49,9 @@ def quantized_twin(x: NDArray[np.float32]) -> NDArray[np.float64]:
     return (rounded.astype(np.float64) * scale).reshape(x.shape)
 
 
-def linear_twin(tensor: Tensor, x: NDArray[np.float32], *, int8: bool) -> NDArray[np.float64]:
-    inputs = quantized_twin(x) if int8 and tensor.dtype not in PLAIN else x.astype(np.float64)
+def linear_twin(tensor: Tensor, x: NDArray[np.float32], *, form: str) -> NDArray[np.float64]:
+    group = group_of(tensor.dtype, form)
+    inputs = quantized_twin(x, group) if group and tensor.dtype not in PLAIN else x.astype(np.float64)
     return inputs @ dequantize(tensor).astype(np.float64).T
 
 
@@ -51,40 +61,41 @@ def bound(tensor: Tensor, x: NDArray[np.float32]) -> NDArray[np.float64]:
     return magnitudes * (x.shape[1] + 8) * 2.0**-24 * 4 + 1e-30
 
 
-@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
-def test_parity(isa: str, dtype: DType, int8: bool) -> None:
+def test_parity(isa: str, dtype: DType, form: str) -> None:
     for num_inputs in input_sizes(dtype):
         for num_rows, num_outputs in zip(ROWS, [1, 16, 33, 70, 32, 95], strict=True):
             tensor, x = random_tensor(dtype, num_outputs, num_inputs), activations(num_rows, num_inputs)
-            error = np.abs(run(isa, tensor, x, int8=int8) - linear_twin(tensor, x, int8=int8))
+            error = np.abs(run(isa, tensor, x, form=form) - linear_twin(tensor, x, form=form))
             assert (error <= bound(tensor, x)).all(), (num_rows, num_outputs, num_inputs, error.max())
 
 
-@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
-def test_a_row_alone_equals_the_row_among_others(isa: str, dtype: DType, int8: bool) -> None:
+def test_a_row_alone_equals_the_row_among_others(isa: str, dtype: DType, form: str) -> None:
     num_inputs = input_sizes(dtype)[-1]
     tensor, x = random_tensor(dtype, 70, num_inputs), activations(64, num_inputs)
-    alone = np.concatenate([run(isa, tensor, x[row : row + 1], int8=int8) for row in range(64)])
+    alone = np.concatenate([run(isa, tensor, x[row : row + 1], form=form) for row in range(64)])
     for num_rows in range(2, 20):
-        np.testing.assert_array_equal(run(isa, tensor, x[:num_rows], int8=int8), alone[:num_rows])
+        np.testing.assert_array_equal(run(isa, tensor, x[:num_rows], form=form), alone[:num_rows])
     for start in (0, 31):
-        np.testing.assert_array_equal(run(isa, tensor, x[start:], int8=int8), alone[start:])
+        np.testing.assert_array_equal(run(isa, tensor, x[start:], form=form), alone[start:])
 
 
-@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("num_rows", [1, 5])
-def test_the_split_of_outputs_changes_nothing(isa: str, num_rows: int, int8: bool) -> None:
+def test_the_split_of_outputs_changes_nothing(isa: str, num_rows: int, form: str) -> None:
     for dtype in (DType.Q4_1, DType.Q8_0, DType.Q6_K, DType.BF16):
         tensor, x = random_tensor(dtype, 330, 256), activations(num_rows, 256)
-        whole = run(isa, tensor, x, int8=int8)
+        whole = run(isa, tensor, x, form=form)
         for strips_each in (1, 2, 3):
-            np.testing.assert_array_equal(run(isa, tensor, x, int8=int8, strips_each=strips_each), whole)
+            np.testing.assert_array_equal(run(isa, tensor, x, form=form, strips_each=strips_each), whole)
 
 
+@pytest.mark.parametrize("form", ["int8", "int8-fine"])
 @pytest.mark.parametrize("dtype", [DType.Q4_0, DType.Q8_0, DType.Q6_K, DType.Q2_K], ids=lambda d: d.name)
-def test_integer_parts_are_exact_at_their_extremes(isa: str, dtype: DType) -> None:
+def test_integer_parts_are_exact_at_their_extremes(isa: str, dtype: DType, form: str) -> None:
     """All weights and activations at their largest magnitude: where saturating instructions would be caught."""
     tensor = random_tensor(dtype, 32, dtype.block_elements)
     raw = np.full_like(tensor.data, 0xFF).reshape(-1, dtype.block_bytes)
@@ -98,31 +109,32 @@ def test_integer_parts_are_exact_at_their_extremes(isa: str, dtype: DType) -> No
     extreme = Tensor("w", dtype, tensor.shape, raw.reshape(-1))
     for sign in (1.0, -1.0):
         x = np.full((3, dtype.block_elements), sign, dtype=np.float32)
-        error = np.abs(run(isa, extreme, x, int8=True) - linear_twin(extreme, x, int8=True))
+        error = np.abs(run(isa, extreme, x, form=form) - linear_twin(extreme, x, form=form))
         assert (error <= bound(extreme, x)).all()
 
 
-def test_quantized_activations_equal_their_twin(isa: str) -> None:
+@pytest.mark.parametrize("group", [16, 32])
+def test_quantized_activations_equal_their_twin(isa: str, group: int) -> None:
     x = activations(7, 96)
-    x[0, :16] = 0.0
+    x[0, :32] = 0.0
     x[1, 5] = 1e30
     x[2] *= np.float32(1e-36)
-    q, scale = _native.kernels.quantize(isa, x)
-    expected = quantized_twin(x)
+    q, scale = _native.kernels.quantize(isa, x, group)
+    expected = quantized_twin(x, group)
     expected[2] = 0.0  # magnitudes under 1e-30 count as zero
-    found = q.reshape(7, -1, GROUP).astype(np.float64) * scale.reshape(7, -1, 1)
+    found = q.reshape(7, -1, group).astype(np.float64) * scale.reshape(7, -1, 1)
     np.testing.assert_allclose(found.reshape(7, 96), expected, rtol=1e-6)
     assert np.abs(q).max() <= 127
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [DType.Q4_1, DType.Q8_0, DType.F16], ids=lambda d: d.name)
-def test_what_is_not_finite_stays_visible_and_in_its_row(isa: str, dtype: DType, int8: bool, bad: float) -> None:
+def test_what_is_not_finite_stays_visible_and_in_its_row(isa: str, dtype: DType, form: str, bad: float) -> None:
     tensor, x = random_tensor(dtype, 40, 64), activations(6, 64)
-    clean = run(isa, tensor, x, int8=int8)
+    clean = run(isa, tensor, x, form=form)
     x[3, 17] = bad
-    found = run(isa, tensor, x, int8=int8)
+    found = run(isa, tensor, x, form=form)
     assert not np.isfinite(found[3]).any()
     others = [0, 1, 2, 4, 5]
     np.testing.assert_array_equal(found[others], clean[others])

@@ -10,14 +10,16 @@ import pytest
 ROOT = Path(__file__).parents[3]
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
 EMULATOR = "qemu-aarch64"
+AVX512 = [
+    *("-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
+    "-Wno-uninitialized",
+    "-Wno-maybe-uninitialized",
+]
 ISA_FLAGS = {
     "generic": ["-Wno-psabi"],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
-    "avx512": [
-        *("-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
-        "-Wno-uninitialized",
-        "-Wno-maybe-uninitialized",
-    ],
+    "avx512": AVX512,
+    "avx512bf16": [*AVX512, "-mavx512bf16"],
 }
 
 
