@@ -71,6 +71,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
             where nothing else is cached.
         service: how urgent the request is.
         priority: within the class; lower goes first.
+        pin_s: what was cached of the prompt is evicted last for so many seconds after the request has let go of it.
         deadline_s: seconds after its arrival at which the request ends as failed, with ``deadline_exceeded``, if it
             hasn't ended by then.
         digests: also report a digest of the logits behind each id (docs/decisions/determinism.md).
@@ -84,6 +85,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     family: str = ""
     service: ServiceClass = "interactive"
     priority: int = 0
+    pin_s: float | None = None
     deadline_s: float | None = None
 
 

@@ -41,6 +41,7 @@ class Engine:
         namespace: str = "",
         family: str = "",
         service: ServiceClass = "interactive",
+        pin_s: float | None = None,
     ) -> None:
         self.ids[name], self.digests[name] = list(prompt), []
         self.loop.add(
@@ -52,6 +53,7 @@ class Engine:
                 cache_namespace=namespace,
                 family=family,
                 service=service,
+                pin_s=pin_s,
             )
         )
 

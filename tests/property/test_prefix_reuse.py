@@ -199,6 +199,29 @@ def test_a_pinned_prompt_stays_for_its_time() -> None:
     assert engine.answer("expired", [*prompt, 3]).num_cached_tokens == 0
 
 
+@pytest.mark.parametrize("is_aborted", [False, True], ids=["answered", "aborted"])
+def test_a_request_pins_its_prompt(is_aborted: bool) -> None:
+    """From when it lets go of its blocks, whether it was answered or not."""
+    engine, prompt = Engine(num_blocks=20), some_ids(5 * BLOCK, "prompt")
+    engine.ask("first", prompt, max_tokens=30, pin_s=60.0)
+    if is_aborted:
+        engine.loop.step()
+        engine.loop.step()
+        engine.abort("first")
+    engine.finish()
+
+    def pass_by(kind: str) -> None:
+        for i in range(10):
+            engine.answer(f"{kind} {i}", some_ids(10 * BLOCK, (kind, i)))
+
+    pass_by("before")
+    engine.loop.now_s = 59.9
+    assert engine.answer("pinned", [*prompt, 1]).num_cached_tokens == 5 * BLOCK
+    engine.loop.now_s = 60.0
+    pass_by("after")
+    assert engine.answer("expired", [*prompt, 2]).num_cached_tokens == 0
+
+
 def evicting_everything(run: Run) -> None:
     plan, memory = run.scheduler.plan, run.scheduler.memory
 

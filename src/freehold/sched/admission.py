@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY, Generate
 
+MAX_PIN_S = 86400.0
+"""A day: what is pinned for longer would better be asked for now and then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -72,6 +75,8 @@ def _check_order(generate: Generate) -> None:
             "and lower goes first",
             param="priority",
         )
+    if generate.pin_s is not None and not 0 <= generate.pin_s <= MAX_PIN_S:
+        raise RequestError(f"pin_s is {generate.pin_s}; it must be from 0 to {MAX_PIN_S:g}", param="pin_s")
     if generate.deadline_s is not None and not 0 < generate.deadline_s < float("inf"):
         raise RequestError(f"deadline_s is {generate.deadline_s}; it must be above 0", param="deadline_s")
 

@@ -155,6 +155,8 @@ class KVMemory:
         """Take all blocks of a request that no step in flight uses. What was computed stays in the tree."""
         self.keep(request)
         self._keep_tail(request)
+        if request.generate.pin_s is not None and len(request.table) > 0:
+            self.pin(request.generate.cache_namespace, request.generate.prompt_ids, request.generate.pin_s)
         self._give_back(request.table)
         request.table = BlockTable()
         request.tip = None
@@ -181,7 +183,9 @@ class KVMemory:
         Returns:
             How many ids are pinned: full blocks only.
         """
-        return self.tree.pin(namespace, ids, self._clock() + ttl_s)
+        now_s = self._clock()
+        self.tree.unpin_expired(now_s)
+        return self.tree.pin(namespace, ids, now_s + ttl_s)
 
     def evict_all(self) -> None:
         """Give up every cached block that nobody holds."""
