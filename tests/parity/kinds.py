@@ -23,3 +23,10 @@ CPU = [
     for activations, kv_dtype in (("float", "f32"), ("float", "bf16"), ("int8", "bf16"))
 ]
 KINDS = REFERENCE + CPU
+REAL = [
+    REFERENCE[1],
+    Kind("cpu", "float", "avx512", "f32"),
+    Kind("cpu", "float", "avx512bf16"),
+    *(Kind("cpu", "int8", isa) for isa in ("avx512bf16", "avx512", "avx2", "generic")),
+]
+"""Those that go through everything with the real model: each backend, instruction set and numeric format once."""

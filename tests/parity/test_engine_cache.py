@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from engine_answers import LARGEST, NUM_IDS, Answer, a_request, answers, case_id, smallest_pool, started
-from kinds import CPU, REFERENCE, Kind
+from kinds import REAL, Kind
 from msgspec import structs
 from test_engine_equivalence import TINY_CASES
 from tiny_models import token_ids
@@ -82,6 +82,6 @@ def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [REFERENCE[1], *CPU], ids=str)
+@pytest.mark.parametrize("kind", REAL, ids=str)
 def test_the_real_model_in_every_way(kind: Kind, smollm2_path: Path) -> None:
     check_cache(smollm2_path, kind)

@@ -18,7 +18,7 @@ from engine_answers import (
     started,
     together,
 )
-from kinds import CPU, REFERENCE, Kind
+from kinds import CPU, REAL, REFERENCE, Kind
 from tiny_models import token_ids
 
 from freehold.faults import EveryNth, Forced, Switch, armed
@@ -105,7 +105,7 @@ def test_the_real_model(kind: Kind, smollm2_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [REFERENCE[1], *CPU], ids=str)
+@pytest.mark.parametrize("kind", REAL, ids=str)
 def test_the_real_model_in_every_way(kind: Kind, smollm2_path: Path) -> None:
     check_matrix(smollm2_path, kind)
     if kind.backend == "cpu":
