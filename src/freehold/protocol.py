@@ -4,7 +4,7 @@ Data flows one way as `Generate`, `Abort` and `Drain`; back come `PromptLogprobs
 each accepted request.
 """
 
-from typing import Literal, NewType
+from typing import Literal, NewType, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ FinishReason = Literal["stop", "length", "cancelled", "failed"]
 ServiceClass = Literal["interactive", "agent", "batch"]
 """What kind of work a request is, most urgent first: someone watches it; a program waits for it; nobody does."""
 
+SERVICES: tuple[ServiceClass, ...] = get_args(ServiceClass)
 
 MAX_PRIORITY = 100
 """Priorities reach from minus this to this."""

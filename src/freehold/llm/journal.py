@@ -3,15 +3,18 @@
 Lines of JSON, in this order: one that tells the format and the engine; then completions, each after the parameters that
 it was made with, which are written when they first occur. Each line is written by one call before its completion is
 given out, so the death of the process loses nothing that was seen. The file is synchronized with the disk once a
-second and at the end: the death of the machine loses the last second.
+second and at the end: the death of the machine loses the last second. All lines but the first, which is compared whole,
+end with a checksum, so that an answer is never taken from a line that has changed.
 
 Only answers that ended well are recorded; others are tried again by the next run.
 """
 
 import fcntl
 import os
+import stat
 import time
 import weakref
+import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -20,14 +23,16 @@ from typing import Any
 
 import msgspec
 
-from freehold.errors import JournalError
+from freehold.errors import JournalError, shown
 from freehold.llm.completion import Answer, Completion
 from freehold.protocol import EngineInfo
 from freehold.text.params import MAX_N, SamplingParams
 
-FORMAT = 1
+FORMAT = 2
 SYNC_S = 1.0
 _HEAD = b'{"kind":"freehold-journal"'
+_SEAL = b',"check":"%08x"}\n'
+_SEAL_BYTES = len(_SEAL % 0)
 
 
 class _Header(msgspec.Struct, frozen=True, tag_field="kind", tag="freehold-journal"):
@@ -77,14 +82,18 @@ class Journal:
         """
         self._path = path
         self._offsets: dict[int, int] = {}
-        self._params: list[dict[str, Any]] = []
+        self._params: dict[int, dict[str, Any]] = {}
         self._numbers: dict[bytes, int] = {}  # of parameters, by their JSON
+        self._next_number = 0
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise JournalError(f"can't open the journal {path}: {error.strerror}") from None
+        except ValueError:
+            raise JournalError(f"can't open the journal {shown(str(path))}: no path holds a null character") from None
         self._let_go = weakref.finalize(self, os.close, self._file)
         try:
+            self._check_file()
             self._lock()
             self._read(_Header(FORMAT, info.fingerprint, info.model_family, info.backend, info.max_model_len))
             for params, digests in expected:
@@ -138,6 +147,13 @@ class Journal:
         except BlockingIOError:
             raise JournalError(f"another run has the journal {self._path} open; give this one another") from None
 
+    def _check_file(self) -> None:
+        """Refuse what may never end (devices, pipes), and what has another beginning, before a line of it is read."""
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            raise JournalError(f"{self._path} is no regular file, which a journal must be; give another path")
+        if not _HEAD.startswith(os.pread(self._file, len(_HEAD), 0)):
+            raise JournalError(f"{self._path} is no journal of Freehold's; give another path")
+
     def _read(self, header: _Header) -> None:
         """Take in what is there, and cut off a last line that isn't whole."""
         num_bytes, end = os.fstat(self._file).st_size, 0
@@ -146,8 +162,6 @@ class Journal:
                 try:
                     self._take_line(number, line, end, header)
                 except (msgspec.MsgspecError, UnicodeDecodeError, LookupError):
-                    if number == 1 and not _HEAD.startswith(line[: len(_HEAD)]):
-                        raise JournalError(f"{self._path} is no journal of Freehold's; give another path") from None
                     if end + len(line) < num_bytes:
                         raise JournalError(
                             f"line {number} of {self._path} is damaged; delete it and its answer is computed again"
@@ -168,13 +182,17 @@ class Journal:
         if number == 1:
             self._check(_header_decoder.decode(line), header)
             return
+        if line != _sealed(line[:-_SEAL_BYTES] + b"}"):
+            raise LookupError("the checksum is another line's")
         taken = _line_decoder.decode(line)
         if isinstance(taken, _Params):
-            self._numbers[_encoder.encode(taken.values)] = len(self._params)
-            self._params.append(taken.values)
-        else:
-            _ = self._params[taken.params]
+            self._numbers[_encoder.encode(taken.values)] = taken.number
+            self._params[taken.number] = taken.values
+            self._next_number = max(self._next_number, taken.number + 1)
+        elif taken.params in self._params:
             self._offsets[_key(taken.completion.prompt_index, taken.completion.choice)] = offset
+        else:  # the line of its parameters was damaged and has been deleted: nobody may get their number
+            self._next_number = max(self._next_number, taken.params + 1)
 
     def _check(self, old: _Header, new: _Header) -> None:
         if old != new:
@@ -186,7 +204,7 @@ class Journal:
 
     def _expect(self, values: dict[str, Any]) -> None:
         if self._params and _encoder.encode(values) not in self._numbers:
-            raise self._other_params(self._params[0], values)
+            raise self._other_params(next(iter(self._params.values())), values)
 
     def _other_params(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> JournalError:
         return JournalError(
@@ -206,19 +224,26 @@ class Journal:
         text = _encoder.encode(values)
         number = self._numbers.get(text)
         if number is None:
-            number = self._numbers[text] = len(self._params)
-            self._params.append(values)
+            number = self._numbers[text] = self._next_number
+            self._next_number += 1
+            self._params[number] = values
             self._write(_Params(number, values))
         return number
 
     def _write(self, line: _Header | _Params | _Record) -> None:
-        rest = memoryview(_encoder.encode(line) + b"\n")
+        text = _encoder.encode(line)
+        rest = memoryview(text + b"\n" if isinstance(line, _Header) else _sealed(text))
         while rest:
             rest = rest[os.write(self._file, rest) :]
 
     def _sync(self) -> None:
         os.fsync(self._file)
         self._synced_s = time.monotonic()
+
+
+def _sealed(text: bytes) -> bytes:
+    """A JSON object as a line with a checksum."""
+    return text[:-1] + _SEAL % zlib.crc32(text)
 
 
 def _key(prompt_index: int, choice: int) -> int:

@@ -174,13 +174,16 @@ class LLM:
             digests, progress, journal, service: as in `generate`.
 
         Raises:
-            RequestError: `prompts` is a single text, or `params` no parameters; with `strict` also an unusable prompt.
+            RequestError: `prompts` is a single text, or `params` no parameters, or unusable for all of them; with
+                `strict` also an unusable prompt.
             JournalError, EngineError: as from `generate`; from the iteration too.
         """
         self._check_open()
         pairs = each(prompts, params)
         ways = _Ways(Handling(digests=digests, service=service), progress, journal)
         shared = SamplingParams() if params is None else params if isinstance(params, SamplingParams) else None
+        if shared is not None:
+            shared.validate(vocab_size=self.info.vocab_size)
         total = len(prompts) * shared.n if isinstance(prompts, Sized) and shared else None
         batch = ways.open(self.info, [shared] if shared else [], total, in_order=in_order)
         return batch.run(self._engine, self._each(pairs, ways.handling, strict))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.errors import RequestError, shown
-from freehold.protocol import MAX_PRIORITY, Generate
+from freehold.protocol import MAX_PRIORITY, SERVICES, Generate
 
 MAX_PIN_S = 86400.0
 """A day: what is pinned for longer would better be asked for now and then."""
@@ -38,8 +38,8 @@ def check(generate: Generate, limits: Limits) -> None:
 
     Raises:
         RequestError: the prompt is empty, leaves no room for an answer, or holds an id outside the vocabulary; no
-            token is wanted, or ids outside the vocabulary are to be biased or allowed; or priority or deadline make no
-            sense.
+            token is wanted, or ids outside the vocabulary are to be biased or allowed; or class, priority or deadline
+            make no sense.
     """
     _check_prompt(generate, limits)
     _check_order(generate)
@@ -69,6 +69,8 @@ def _check_prompt(generate: Generate, limits: Limits) -> None:
 
 
 def _check_order(generate: Generate) -> None:
+    if generate.service not in SERVICES:
+        raise RequestError(f"service is {shown(generate.service)}; it may be {', '.join(SERVICES)}", param="service")
     if abs(generate.priority) > MAX_PRIORITY:
         raise RequestError(
             f"priority is {shown(generate.priority)}; it must be from -{MAX_PRIORITY} to {MAX_PRIORITY}, "

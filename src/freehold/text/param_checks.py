@@ -41,7 +41,14 @@ def check_stops(stop: object) -> None:
             wrong_type(f"stop[{position}]", text, "a string", param="stop")
         if not text:
             raise RequestError(f"stop[{position}] is empty, which would stop everything; remove it.", param="stop")
-        size = len(text.encode("utf-8", "surrogatepass"))
+        try:
+            size = len(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise RequestError(
+                f"stop[{position}] is {shown(text)}, which holds half a surrogate pair; send whole characters.",
+                param="stop",
+                code="invalid_unicode",
+            ) from None
         if size > MAX_STOP_BYTES:
             raise RequestError(f"stop[{position}] has {size} bytes; up to {MAX_STOP_BYTES} are allowed.", param="stop")
 

@@ -147,6 +147,30 @@ def test_bad_parameters_cost_no_other(llm: LLM) -> None:
     assert "top_p is 2" in (bad.error or "")
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [{"top_p": 2}, {"stop": 5}, {"stop": "\ud800"}, {"logit_bias": [1]}, {"seed": 10**5000}, {"temperature": "x"}],
+)
+def test_bad_parameters_for_all_are_refused_at_once(llm: LLM, tmp_path: Path, bad: dict[str, Any]) -> None:
+    path = tmp_path / "journal"
+    for journal in (None, path):
+        with pytest.raises(RequestError) as refusal:
+            llm.generate_each(itertools.repeat([5, 6]), SamplingParams(**bad), journal=journal)
+        assert [refusal.value.param] == list(bad)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("journal", [None, "journal"])
+def test_a_class_that_there_is_not_is_refused(llm: LLM, engine: Engine, tmp_path: Path, journal: str | None) -> None:
+    path = tmp_path / journal if journal else None
+    service: Any = "urgent"
+    with pytest.raises(RequestError, match="service is 'urgent'"):
+        llm.generate([[5, 6]], SHORT, service=service, journal=path)
+    (refused,) = llm.generate_each([[5, 6]], SHORT, service=service, journal=path)
+    assert "service is 'urgent'" in (refused.error or "")
+    assert engine.ledger().accepted == 0
+
+
 @pytest.mark.parametrize("bad", BAD, ids=repr)
 def test_strict_raises_at_a_bad_prompt_and_ends_what_runs(llm: LLM, engine: Engine, scripts: Scripts, bad: Any) -> None:
     scripts.add([5], [6, Pause(0.05)] * 400)

@@ -161,8 +161,8 @@ def test_another_model_is_refused_with_what_differs(llm: LLM, text: TextAssets, 
         pytest.raises(JournalError, match="max_model_len was 500 and is 400;"),
     ):
         other.generate(PROMPTS, PARAMS, journal=path)
-    header, *rest = lines(path)
-    path.write_text("\n".join(json.dumps(line) for line in [{**header, "fingerprint": "fh-other"}, *rest]) + "\n")
+    fingerprint = lines(path)[0]["fingerprint"].encode()
+    path.write_bytes(path.read_bytes().replace(fingerprint, b"fh-other", 1))
     before = path.read_bytes()
     with pytest.raises(JournalError, match="fingerprint was 'fh-other' and is 'fh-"):
         llm.generate(PROMPTS, PARAMS, journal=path)
@@ -171,8 +171,8 @@ def test_another_model_is_refused_with_what_differs(llm: LLM, text: TextAssets, 
 
 def test_a_journal_of_a_later_format_is_refused(llm: LLM, path: Path) -> None:
     run(llm, path)
-    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2', 1))
-    with pytest.raises(JournalError, match="format was 2 and is 1"):
+    path.write_bytes(path.read_bytes().replace(b'"format":2', b'"format":3', 1))
+    with pytest.raises(JournalError, match="format was 3 and is 2"):
         run(llm, path)
 
 
@@ -192,9 +192,51 @@ def test_an_iteration_that_never_began_lets_go_of_the_journal(llm: LLM, path: Pa
 
 
 def test_a_journal_that_cannot_be_opened(llm: LLM, tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "no" / "folder"):
+    for path in (tmp_path, tmp_path / "no" / "folder", tmp_path / "nu\0ll"):
         with pytest.raises(JournalError, match="can't open the journal"):
             llm.generate(PROMPTS, PARAMS, journal=path)
+
+
+def test_what_never_ends_is_not_read(llm: LLM, tmp_path: Path) -> None:
+    """A device gives null bytes for ever, a pipe waits for ever, and a file of gigabytes may hold no line's end."""
+    pipe, huge = tmp_path / "pipe", tmp_path / "huge"
+    os.mkfifo(pipe)
+    huge.touch()
+    os.truncate(huge, 1 << 40)
+    for path in (Path("/dev/null"), Path("/dev/full"), pipe):
+        with pytest.raises(JournalError, match="no regular file"):
+            llm.generate(PROMPTS, PARAMS, journal=path)
+    with pytest.raises(JournalError, match="no journal"):
+        llm.generate(PROMPTS, PARAMS, journal=huge)
+    assert huge.stat().st_size == 1 << 40
+
+
+def test_a_changed_digit_is_damage(llm: LLM, path: Path) -> None:
+    """JSON stays JSON, and an id would become another."""
+    run(llm, path, PROMPTS[:2])
+    whole = path.read_bytes()
+    second_line = whole.index(b"\n") + 1
+    last_line = whole.rindex(b"\n", 0, -1) + 1
+    places = [place for place in range(second_line, last_line) if whole[place : place + 1].isdigit()]
+    assert len(places) > 200
+    for place in places[::4]:
+        path.write_bytes(whole[:place] + b"%d" % ((int(whole[place : place + 1]) + 1) % 10) + whole[place + 1 :])
+        with pytest.raises(JournalError, match="is damaged"):
+            run(llm, path, PROMPTS[:2])
+
+
+def test_without_a_line_of_parameters_their_answers_are_computed_again(llm: LLM, engine: Engine, path: Path) -> None:
+    """What the message about a damaged line says, also where that line is not an answer."""
+    params = [SamplingParams(max_tokens=1 + n % 2) for n in range(6)]
+    whole = run(llm, path, PROMPTS[:6], params)
+    header, first_params, *rest = path.read_bytes().splitlines(keepends=True)
+    assert b'"params"' in first_params
+    path.write_bytes(b"".join([header, *rest]))
+    for num_computed in (3, 0):
+        received = engine.ledger().received
+        again = run(llm, path, PROMPTS[:6], params)
+        assert [completion.token_ids for completion in again] == [completion.token_ids for completion in whole]
+        assert engine.ledger().received - received == num_computed
 
 
 def test_failures_are_tried_again(llm: LLM, scripts: Scripts, path: Path) -> None:

@@ -1,6 +1,7 @@
 """The order of requests: classes, priorities, ageing."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,13 @@ def test_priorities_beyond_the_limit_are_refused(priority: int) -> None:
         check(generate(priority=priority), LIMITS)
     assert refusal.value.param == "priority"
     check(generate(priority=MAX_PRIORITY), LIMITS)
+
+
+@pytest.mark.parametrize("service", ["urgent", "", None, ["batch"]])
+def test_classes_that_there_are_not_are_refused(service: Any) -> None:
+    with pytest.raises(RequestError, match="it may be interactive, agent, batch") as refusal:
+        check(generate(service), LIMITS)
+    assert refusal.value.param == "service"
 
 
 @pytest.mark.parametrize("deadline_s", [0.0, -1.0, float("nan"), float("inf")])

@@ -38,7 +38,7 @@ REFUSED: dict[str, list[Any]] = {
     "n": [0, -1, 17, 2**31, 1.0, None, True],
     "min_tokens": [-1, 2**31, 1.5, "1", True, None],
     "max_tokens": [-1, 2**31, 2**63, 1.5, "1", True],
-    "stop": ["", ["a", ""], ["a"] * 5, [1], [None], 1, None, {"a": 1}, "x" * 257, "é" * 129],
+    "stop": ["", ["a", ""], ["a"] * 5, [1], [None], 1, None, {"a": 1}, "x" * 257, "é" * 129, ["a", "\ud800"]],
     "stop_token_ids": [[-1], [VOCAB], [2**63], [1.0], [True], ["1"], [None], 5, None, "12", [0] * 257],
     "ignore_eos": [1, 0, "true", None],
     "presence_penalty": [-2.1, 2.1, math.nan, math.inf, "1", None, True],
