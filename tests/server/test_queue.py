@@ -55,6 +55,18 @@ def test_answers_that_belong_together_get_in_together(start: Start, stream: bool
     assert server.engine.ledger().accepted == 4
 
 
+@pytest.mark.parametrize("surface", ["chat", "complete"])
+def test_more_answers_than_ever_find_room_are_not_to_be_sent_again(start: Start, surface: str) -> None:
+    server = start(engine={"max_num_seqs": 2, "max_num_queued_reqs": 3})
+    refused = getattr(server, surface)(n=6)
+    assert refused.status_code == 400
+    assert "retry-after" not in refused.headers
+    error = refused.json()["error"]
+    assert error["param"] == "n"
+    assert "asks for 6 answers; this server holds 5 at once" in error["message"]
+    assert getattr(server, surface)(n=5, max_tokens=2).status_code == 200
+
+
 def test_tokens_that_wait_are_limited_before_a_stream_begins(start: Start) -> None:
     server = start(engine={"max_num_seqs": 4, "max_num_queued_tokens": 60})
     gate = Gate(threading.Event())

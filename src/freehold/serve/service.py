@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from freehold.config import ServeConfig
 from freehold.engine.aio import AsyncEngine
 from freehold.engine.handle import Places
-from freehold.errors import EngineError
+from freehold.errors import EngineError, RequestError
 from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo
 from freehold.serve.failure import HttpError
@@ -96,8 +96,15 @@ class Service:
             Places for its answers in the engine's queue, to be filled when their prompts are known.
 
         Raises:
+            RequestError: it asks for more answers than ever find room, so that coming again can't help.
             EngineError: the server is shutting down, the engine can't generate, or its queue is full.
         """
+        if self.max_answers is not None and num_answers > self.max_answers:
+            raise RequestError(
+                f"the request asks for {num_answers} answers; this server holds {self.max_answers} at once "
+                "(--max-num-seqs and --max-num-queued-reqs): ask for fewer",
+                param="n",
+            )
         if reason := self.not_ready():
             raise reason
         places = held.enter_context(self.engine.engine.reserve(num_answers))
