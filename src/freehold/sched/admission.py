@@ -1,5 +1,6 @@
 """Which requests are refused at the door. There is one limit on length, and the scheduler relies on it."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,16 +72,18 @@ def _check_prompt(generate: Generate, limits: Limits) -> None:
 def _check_order(generate: Generate) -> None:
     if generate.service not in SERVICES:
         raise RequestError(f"service is {shown(generate.service)}; it may be {', '.join(SERVICES)}", param="service")
-    if abs(generate.priority) > MAX_PRIORITY:
+    if not isinstance(generate.priority, int) or abs(generate.priority) > MAX_PRIORITY:
         raise RequestError(
-            f"priority is {shown(generate.priority)}; it must be from -{MAX_PRIORITY} to {MAX_PRIORITY}, "
+            f"priority is {shown(generate.priority)}; it must be an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}, "
             "and lower goes first",
             param="priority",
         )
     if generate.pin_s is not None and not 0 <= generate.pin_s <= MAX_PIN_S:
         raise RequestError(f"pin_s is {generate.pin_s}; it must be from 0 to {MAX_PIN_S:g}", param="pin_s")
-    if generate.deadline_s is not None and not 0 < generate.deadline_s < float("inf"):
-        raise RequestError(f"deadline_s is {generate.deadline_s}; it must be above 0", param="deadline_s")
+    deadline_s: object = generate.deadline_s
+    # An integer may be finite and still no time: beyond what a float holds.
+    if deadline_s is not None and not (isinstance(deadline_s, int | float) and 0 < deadline_s <= sys.float_info.max):
+        raise RequestError(f"deadline_s is {shown(deadline_s)}; it must be a number above 0", param="deadline_s")
 
 
 def _check_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:

@@ -68,8 +68,8 @@ def test_first_come_first_served_knows_no_classes() -> None:
 LIMITS = Limits(max_model_len=64, vocab_size=100, block_size=4, max_num_seqs=2, max_num_batched_tokens=16)
 
 
-@pytest.mark.parametrize("priority", [MAX_PRIORITY + 1, -MAX_PRIORITY - 1, 10**30])
-def test_priorities_beyond_the_limit_are_refused(priority: int) -> None:
+@pytest.mark.parametrize("priority", [MAX_PRIORITY + 1, -MAX_PRIORITY - 1, 10**30, float("nan"), 1.5, "1", None])
+def test_priorities_beyond_the_limit_are_refused(priority: Any) -> None:
     with pytest.raises(RequestError, match="from -100 to 100") as refusal:
         check(generate(priority=priority), LIMITS)
     assert refusal.value.param == "priority"
@@ -83,8 +83,8 @@ def test_classes_that_there_are_not_are_refused(service: Any) -> None:
     assert refusal.value.param == "service"
 
 
-@pytest.mark.parametrize("deadline_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_deadlines_that_are_no_time_are_refused(deadline_s: float) -> None:
+@pytest.mark.parametrize("deadline_s", [0.0, -1.0, float("nan"), float("inf"), 10**400, "1"])
+def test_deadlines_that_are_no_time_are_refused(deadline_s: Any) -> None:
     with pytest.raises(RequestError, match="deadline_s") as refusal:
         check(generate(deadline_s=deadline_s), LIMITS)
     assert refusal.value.param == "deadline_s"
