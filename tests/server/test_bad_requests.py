@@ -217,6 +217,26 @@ def test_brackets_in_strings_are_not_nesting(server: Server) -> None:
     assert server.chat(user="[{" * 500 + '"\\"[' * 100).status_code == 200
 
 
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ('{"prompt": "a", "temperature": %s}', "temperature"),
+        ('{"seed":%s,"prompt":"NaN: Infinity"}', "seed"),
+        ('{"prompt": "a", "logit_bias": {"5": 1, "6": %s}}', None),
+        ('{"prompt": "a", "stop_token_ids": [1, %s]}', None),
+        ("%s", None),
+    ],
+)
+def test_numbers_that_json_has_no_word_for_are_named(server: Server, body: str, param: str | None, word: str) -> None:
+    """Some encoders write them, Python's among them."""
+    response = server.http.post("/v1/completions", content=body % word, headers={"content-type": "application/json"})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_json", param)
+    assert f"is {word.lstrip('-')}, which is no number in JSON" in error["message"]
+    assert (param or "the body at byte") in error["message"]
+
+
 @pytest.mark.parametrize(
     "kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonx", "a" * 500]
 )

@@ -30,6 +30,10 @@ _PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
+_AT = re.compile(r"\(byte (?P<at>[0-9]+)\)")
+_NO_NUMBER = re.compile(rb"NaN|Infinity")
+_FIELD_BEFORE = re.compile(rb'"(?P<name>[a-z_]{1,40})"[ \t\r\n]*:[ \t\r\n]*-?\Z')
+
 _TopLevel = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Anything = msgspec.json.Decoder()
 
@@ -88,7 +92,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     except msgspec.ValidationError as error:
         raise _named(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
+        raise _malformed(str(error), body) from None
     for name in fields.keys() - set(decoded.__struct_fields__):
         _check_stranger(name, fields[name])
     return decoded
@@ -187,6 +191,17 @@ def _named(text: str) -> RequestError:
         what = f"{what}; the content may have text parts only"
     subject = path or "the body"
     return RequestError(f"{subject}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")
+
+
+def _malformed(text: str, body: bytes) -> RequestError:
+    """For what is no JSON. Some clients' encoders write NaN and Infinity, which JSON doesn't have."""
+    if (place := _AT.search(text)) and (word := _NO_NUMBER.match(body, at := int(place["at"]))):
+        field = _FIELD_BEFORE.search(body[max(0, at - 80) : at])
+        name = field["name"].decode() if field else None
+        what = name or f"the body at byte {at}"
+        message = f"{what} is {word[0].decode()}, which is no number in JSON; send a finite number"
+        return RequestError(message, param=name, code="invalid_json")
+    return RequestError(f"the body is not valid JSON: {text}", code="invalid_json")
 
 
 def _too_large(max_bytes: int) -> HttpError:
