@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.errors import RequestError, shown
-from freehold.protocol import MAX_PRIORITY, SERVICES, Generate
+from freehold.protocol import MAX_PRIORITY, SERVICES, Generate, Sampling
+
+MAX_INT = 2**31 - 1
+MAX_SEED = 2**64 - 1
+MAX_LOGPROBS = 1000
+"""Of one token; what is told of it takes memory."""
+MAX_NUMBER = 1e30
+"""Far beyond what makes sense, and far from what float32 can't hold."""
 
 MAX_PIN_S = 86400.0
 """A day: what is pinned for longer would better be asked for now and then."""
@@ -39,18 +46,47 @@ def check(generate: Generate, limits: Limits) -> None:
 
     Raises:
         RequestError: the prompt is empty, leaves no room for an answer, or holds an id outside the vocabulary; no
-            token is wanted, or ids outside the vocabulary are to be biased or allowed; or class, priority or deadline
-            make no sense.
+            token is wanted, or ids outside the vocabulary are to be biased or allowed; a number can't be computed with;
+            or class, priority or deadline make no sense.
     """
+    sampling = generate.sampling
+    _check_sampling(sampling)
     _check_prompt(generate, limits)
     _check_order(generate)
-    sampling = generate.sampling
-    least = 1 if sampling.num_prompt_logprobs is None else 0
-    if sampling.max_tokens < least:
-        raise RequestError(f"max_tokens is {sampling.max_tokens}; at least {least} is needed", param="max_tokens")
     _check_ids(generate.prompt_ids, limits.vocab_size, param="prompt")
     _check_ids([token_id for token_id, _ in sampling.logit_bias], limits.vocab_size, param="logit_bias")
     _check_ids(sampling.allowed_ids, limits.vocab_size, param="allowed_token_ids")
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    """What would end a step, and with it others' requests. Tighter bounds, for users, are `freehold.text.params`'."""
+    least_tokens = 1 if sampling.num_prompt_logprobs is None else 0
+    integers: tuple[tuple[str, object, int, int], ...] = (
+        ("max_tokens", sampling.max_tokens, least_tokens, MAX_INT),
+        ("min_tokens", sampling.min_tokens, 0, MAX_INT),
+        ("top_k", sampling.top_k, 0, MAX_INT),
+        ("seed", sampling.seed, 0, MAX_SEED),
+        ("choice", sampling.choice, 0, MAX_INT),
+        ("logprobs", sampling.num_logprobs or 0, 0, MAX_LOGPROBS),
+        ("prompt_logprobs", sampling.num_prompt_logprobs or 0, 0, MAX_LOGPROBS),
+    )
+    for name, integer, low, high in integers:
+        if not isinstance(integer, int) or not low <= integer <= high:
+            raise RequestError(f"{name} is {shown(integer)}; it must be an integer from {low} to {high}", param=name)
+    numbers: tuple[tuple[str, object, float], ...] = (
+        ("temperature", sampling.temperature, 0.0),
+        ("top_p", sampling.top_p, 0.0),
+        ("min_p", sampling.min_p, 0.0),
+        ("repetition_penalty", sampling.repetition_penalty, sys.float_info.min),
+        ("presence_penalty", sampling.presence_penalty, -MAX_NUMBER),
+        ("frequency_penalty", sampling.frequency_penalty, -MAX_NUMBER),
+        *(("logit_bias", bias, -MAX_NUMBER) for _, bias in sampling.logit_bias),
+    )
+    for name, number, least in numbers:
+        if not isinstance(number, int | float) or not least <= number <= MAX_NUMBER:
+            raise RequestError(
+                f"{name} is {shown(number)}; it must be a number from {least:g} to {MAX_NUMBER:g}", param=name
+            )
 
 
 def _check_prompt(generate: Generate, limits: Limits) -> None:

@@ -118,7 +118,7 @@ def test_memory_does_not_grow_with_the_prompts(text: TextAssets, num_prompts: in
             _, peak_bytes = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        num_kept = sum(isinstance(thing, Completion | Answer | TextStream) for thing in gc.get_objects())
+        num_kept = sum(type(thing) in (Completion, Answer, TextStream) for thing in gc.get_objects())
         assert num_kept < 100, "of each prompt there are three"
         assert sum(1 for _ in completions) == 1
     assert peak_bytes - warm_bytes < 400 << 10, "the objects of a prompt take 500 bytes and more"

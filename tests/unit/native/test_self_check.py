@@ -65,6 +65,7 @@ def test_the_portable_path_runs_on_aarch64(tmp_path: Path) -> None:
     assert "all well" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ISA_FLAGS)
 def test_instruction_sets_leak_no_shared_functions(tmp_path: Path, isa: str) -> None:
     """The linker keeps one copy of an inline function: were it an AVX-512 one, older processors would stop at it."""
