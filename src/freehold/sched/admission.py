@@ -8,6 +8,8 @@ from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY, SERVICES, Generate, Sampling
 
 MAX_INT = 2**31 - 1
+MAX_COUNT = 2**63 - 1
+"""Of tokens; the context ends every answer long before."""
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 1000
 """Of one token; what is told of it takes memory."""
@@ -62,7 +64,7 @@ def _check_sampling(sampling: Sampling) -> None:
     """What would end a step, and with it others' requests. Tighter bounds, for users, are `freehold.text.params`'."""
     least_tokens = 1 if sampling.num_prompt_logprobs is None else 0
     integers: tuple[tuple[str, object, int, int], ...] = (
-        ("max_tokens", sampling.max_tokens, least_tokens, MAX_INT),
+        ("max_tokens", sampling.max_tokens, least_tokens, MAX_COUNT),
         ("min_tokens", sampling.min_tokens, 0, MAX_INT),
         ("top_k", sampling.top_k, 0, MAX_INT),
         ("seed", sampling.seed, 0, MAX_SEED),

@@ -13,7 +13,7 @@ HUGE = 10**400
 NO_NUMBERS = [float("nan"), float("inf"), float("-inf"), HUGE, -HUGE, 1e31, "1", None]
 
 BAD: list[tuple[str, dict[str, Any]]] = [
-    *(("max_tokens", {"max_tokens": value}) for value in (0, -1, 2**31, HUGE, 1.5, "1", None)),
+    *(("max_tokens", {"max_tokens": value}) for value in (0, -1, 2**63, HUGE, 1.5, "1", None)),
     *(("min_tokens", {"min_tokens": value}) for value in (-1, 2**31, 1.5, None)),
     *(("top_k", {"top_k": value}) for value in (-1, 2**31, 0.5, None)),
     *(("seed", {"seed": value}) for value in (-1, 2**64, HUGE, 1.5, None)),
