@@ -154,7 +154,7 @@ def test_more_than_the_queue_holds_is_refused(start: Start) -> None:
         closed.event.set()
         assert [future.result().status_code for future in running] == [200] * 5
     assert server.chat(n=5).status_code == 200
-    assert server.chat(n=6).status_code == 429
+    assert server.chat(n=6).status_code == 400, "six never find room"
 
 
 def test_health_answers_while_everything_is_busy(start: Start) -> None:
