@@ -19,16 +19,8 @@ STOP_ID = 2
 
 
 @pytest.fixture
-def scripts() -> Scripts:
-    return Scripts()
-
-
-@pytest.fixture
-def engine(scripts: Scripts) -> Iterator[Engine]:
-    with Engine.start(scripted_config(max_model_len=200), scripts=scripts) as engine:
-        yield engine
-    engine.ledger().check(0)
-    assert engine._core._scheduler.pool.num_held == 0
+def engine(scripted_engine: Engine) -> Engine:
+    return scripted_engine
 
 
 @pytest.fixture

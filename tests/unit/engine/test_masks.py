@@ -1,12 +1,12 @@
 """Masks: the ids that a request may sample, and matchers that fail it alone."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_fixtures import Receiver, generate, scripted_config
+from engine_fixtures import Receiver, generate
 
 from freehold.backends.script import FailStep, Scripts
 from freehold.engine import masks as masks_module
@@ -81,17 +81,8 @@ def test_rows_get_masks_if_and_only_if_they_are_deferred() -> None:
 
 
 @pytest.fixture
-def scripts() -> Scripts:
-    return Scripts()
-
-
-@pytest.fixture
-def engine(scripts: Scripts) -> Iterator[Engine]:
-    with Engine.start(scripted_config(max_model_len=200), scripts=scripts) as engine:
-        yield engine
-    engine.ledger().check(0)
-    assert len(engine._core._masks) == 0
-    assert engine._core._scheduler.pool.num_held == 0
+def engine(scripted_engine: Engine) -> Engine:
+    return scripted_engine
 
 
 @pytest.fixture
