@@ -1,6 +1,8 @@
 #include "dispatch.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
 namespace freehold {
@@ -41,6 +43,12 @@ std::vector<std::string> available_isas() {
 #endif
     isas.emplace_back("generic");
     return isas;
+}
+
+void refuse_coarse_activations(const char* layout) {
+    std::fprintf(stderr, "freehold: weights of layout %s need int8 activations with a scale for each %d inputs\n",
+                 layout, kFineGroup);
+    std::abort();
 }
 
 const KernelTable& choose_kernels(const std::string& highest) {

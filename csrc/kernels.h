@@ -46,6 +46,9 @@ struct LinearCall {
     bool int8;  // use the quantized activations
 };
 
+// Ends the process: activations whose scales are coarser than a weight group would give wrong sums.
+[[noreturn]] void refuse_coarse_activations(const char* layout);
+
 // Where one request's keys and values of one layer and key/value head lie.
 struct KvView {
     std::uint8_t* base;  // of the pool, at this layer
@@ -159,6 +162,20 @@ struct KernelTable {
     // The lowest id among the highest logits of a bit set's members. It has one at least.
     LogitScan (*scan_allowed)(const float* logits, int count, const std::uint32_t* allowed);
 };
+
+// The tables' linear layers, each compiled once (kernels/linear.h).
+namespace generic {
+void linear(const LinearCall& call);
+}
+namespace avx2 {
+void linear(const LinearCall& call);
+}
+namespace avx512 {
+void linear(const LinearCall& call);
+}
+namespace avx512bf16 {
+using avx512::linear;
+}
 
 const KernelTable& generic_kernels();
 #if defined(__x86_64__)

@@ -1,16 +1,29 @@
 // Packed weight layouts, described as data: the one place that says where a packed weight lies.
 //
-// A matrix (N outputs, K inputs) is cut into strips of 32 outputs. A strip is a run of cells in ascending K; a cell
-// holds `group` inputs of the strip's two panels of 16 outputs:
+// A matrix (N outputs, K inputs) is cut into strips of 32 outputs, two panels of 16. A strip is a run of blocks in
+// ascending K; a block is a head and some cells; everything is a multiple of 64 bytes.
+//
+// A cell of a quantized layout holds 32 inputs:
 //
 //     values of panel 0 | values of panel 1 | scales of the 32 outputs | minima of the 32 outputs (if any)
 //
-// 4- and 8-bit values stand in lines of 64 bytes: 16 outputs times 4 consecutive inputs (an input quad), as the 4-way
-// byte dot products of x86 and Arm want them. With 4 bits the low nibbles of line s are quad s, the high nibbles quad
-// s + group / 8. Values are stored unsigned: weight = scale * (stored - offset) + minimum. Unquantized layouts (bf16,
-// f32) have one input a cell and neither scales nor minima. Every cell is a multiple of 64 bytes.
+// Values stand in lines of 64 bytes: 16 outputs times 4 consecutive inputs (an input quad), as the 4-way byte dot
+// products of x86 and Arm want them. A cell has 8 quads. A plane of w bits a value packs them into w lines: line s
+// holds quads s, s + w, s + 2w, ... from the low bits of each byte up. Values of 3, 5 and 6 bits are two planes: the
+// low bits, then the high ones.
 //
-// Outputs past N are zero weights.
+// Scales of one level are float16 numbers in the cell, one for its 32 inputs. Scales of two levels stand in the head,
+// for the 256 inputs of 8 cells, and cells hold values alone:
+//
+//     float16 factors of the 32 outputs | the same for minima (if any) |
+//     a byte for each output and group, groups ascending | the same for minima (if any; or both in one byte's nibbles)
+//
+// A scale is the float32 product of factor and integer, which is exact (11 bits times 8). Values are stored unsigned:
+//
+//     weight = scale * (stored - offset) + minimum
+//
+// rounded after the product and after the sum. A layout with a value table stores indices into it. Unquantized layouts
+// (bf16, f32) have one input a cell and neither scales nor minima. Outputs past N are zero weights.
 #pragma once
 
 #include <cstddef>
@@ -24,77 +37,146 @@ inline constexpr int kPanel = 16;          // outputs in a vector
 inline constexpr int kStrip = 2 * kPanel;  // outputs in a strip
 inline constexpr int kQuad = 4;            // inputs in one lane of a line
 inline constexpr int kLineBytes = kPanel * kQuad;
+inline constexpr int kCellInputs = 32;  // of a quantized cell
+inline constexpr int kCellQuads = kCellInputs / kQuad;
+inline constexpr int kBlockCells = 8;  // that share a factor
 inline constexpr int kFineGroup =
     16;  // inputs that share one activation scale where precision needs it; else a weight group
 
-enum class ScaleType : std::uint8_t { none, f16, f32 };
+enum class Scales : std::uint8_t {
+    none,
+    halves,   // one level
+    bytes,    // two levels, signed integers
+    nibbles,  // two levels, the scale in a byte's low nibble, the minimum in its high nibble
+};
 
 struct Layout {
     const char* name;
-    int bits;   // of one stored value
-    int group;  // inputs in a cell
-    ScaleType scale;
+    int low_bits;   // of the first plane
+    int high_bits;  // of the second plane; 0: there is none
+    int group;      // inputs that share a scale
+    Scales scales;
     bool minimum;
     int offset;  // subtracted from a stored value
+    bool table;  // stored values are indices into kValueTable
 
-    FREEHOLD_INLINE constexpr bool quantized() const { return scale != ScaleType::none; }
-    FREEHOLD_INLINE constexpr int scale_bytes() const {
-        return scale == ScaleType::none ? 0 : scale == ScaleType::f16 ? 2 : 4;
+    FREEHOLD_INLINE constexpr int bits() const { return low_bits + high_bits; }
+    // The largest stored value, after the table.
+    FREEHOLD_INLINE constexpr int highest() const { return table ? 255 : (1 << bits()) - 1; }
+    FREEHOLD_INLINE constexpr bool quantized() const { return scales != Scales::none; }
+    FREEHOLD_INLINE constexpr bool two_level() const { return scales == Scales::bytes || scales == Scales::nibbles; }
+
+    FREEHOLD_INLINE constexpr int cell_inputs() const { return quantized() ? kCellInputs : 1; }
+    FREEHOLD_INLINE constexpr int cell_groups() const { return cell_inputs() / group; }
+    FREEHOLD_INLINE constexpr int num_cells() const { return two_level() ? kBlockCells : 1; }
+    FREEHOLD_INLINE constexpr int block_inputs() const { return num_cells() * cell_inputs(); }
+
+    // From the beginning of a cell.
+    FREEHOLD_INLINE constexpr int panel_bytes() const { return kPanel * cell_inputs() * bits() / 8; }
+    FREEHOLD_INLINE constexpr int halves_at() const { return 2 * panel_bytes(); }
+    FREEHOLD_INLINE constexpr int cell_bytes() const {
+        return halves_at() + (scales == Scales::halves ? halves_bytes() : 0);
     }
-    FREEHOLD_INLINE constexpr int panel_bytes() const { return kPanel * group * bits / 8; }
-    FREEHOLD_INLINE constexpr int num_lines() const { return panel_bytes() / kLineBytes; }
-    FREEHOLD_INLINE constexpr int scales_at() const { return 2 * panel_bytes(); }
-    FREEHOLD_INLINE constexpr int minima_at() const { return scales_at() + kStrip * scale_bytes(); }
-    FREEHOLD_INLINE constexpr int cell_bytes() const { return minima_at() + (minimum ? kStrip * scale_bytes() : 0); }
+
+    // From the beginning of a block.
+    FREEHOLD_INLINE constexpr int integers_at() const { return halves_bytes(); }
+    FREEHOLD_INLINE constexpr int integer_minima_at() const {
+        return integers_at() + num_cells() * cell_groups() * kStrip;
+    }
+    FREEHOLD_INLINE constexpr int head_bytes() const {
+        if (!two_level()) return 0;
+        const bool apart = minimum && scales == Scales::bytes;
+        return integer_minima_at() + (apart ? integer_minima_at() - integers_at() : 0);
+    }
+    FREEHOLD_INLINE constexpr int block_bytes() const { return head_bytes() + num_cells() * cell_bytes(); }
     FREEHOLD_INLINE constexpr std::size_t strip_bytes(int num_inputs) const {
-        return static_cast<std::size_t>(num_inputs / group) * static_cast<std::size_t>(cell_bytes());
+        return static_cast<std::size_t>(num_inputs / block_inputs()) * static_cast<std::size_t>(block_bytes());
     }
+
+  private:
+    // float16 numbers of the 32 outputs, for scales and for minima
+    FREEHOLD_INLINE constexpr int halves_bytes() const { return kStrip * 2 * (minimum ? 2 : 1); }
 };
 
-enum class LayoutId : std::uint8_t { q4g32, q4g32m, q8g32, q8g32f, q8g32fm, q8g16f, q8g16fm, bf16, f32 };
-inline constexpr int kNumLayouts = 9;
+enum class LayoutId : std::uint8_t {
+    q4g32,
+    q4g32m,
+    q5g32,
+    q5g32m,
+    q8g32,
+    t4g32,
+    t4g32s,
+    q2g16sm,
+    q3g16s,
+    q4g32sm,
+    q5g32sm,
+    q6g16s,
+    bf16,
+    f32
+};
+inline constexpr int kNumLayouts = 14;
 
 inline constexpr Layout kLayouts[kNumLayouts] = {
-    {"q4g32", 4, 32, ScaleType::f16, false, 8},     // Q4_0
-    {"q4g32m", 4, 32, ScaleType::f16, true, 0},     // Q4_1
-    {"q8g32", 8, 32, ScaleType::f16, false, 128},   // Q8_0, Q5_0, IQ4_NL
-    {"q8g32f", 8, 32, ScaleType::f32, false, 128},  // IQ4_XS
-    {"q8g32fm", 8, 32, ScaleType::f32, true, 0},    // Q4_K, Q5_K, Q5_1
-    {"q8g16f", 8, 16, ScaleType::f32, false, 128},  // Q3_K, Q6_K
-    {"q8g16fm", 8, 16, ScaleType::f32, true, 0},    // Q2_K
-    {"bf16", 16, 1, ScaleType::none, false, 0},     // BF16
-    {"f32", 32, 1, ScaleType::none, false, 0},      // F32, F16
+    {"q4g32", 4, 0, 32, Scales::halves, false, 8, false},    // Q4_0
+    {"q4g32m", 4, 0, 32, Scales::halves, true, 0, false},    // Q4_1
+    {"q5g32", 4, 1, 32, Scales::halves, false, 16, false},   // Q5_0
+    {"q5g32m", 4, 1, 32, Scales::halves, true, 0, false},    // Q5_1
+    {"q8g32", 8, 0, 32, Scales::halves, false, 128, false},  // Q8_0
+    {"t4g32", 4, 0, 32, Scales::halves, false, 128, true},   // IQ4_NL
+    {"t4g32s", 4, 0, 32, Scales::bytes, false, 128, true},   // IQ4_XS
+    {"q2g16sm", 2, 0, 16, Scales::nibbles, true, 0, false},  // Q2_K
+    {"q3g16s", 2, 1, 16, Scales::bytes, false, 4, false},    // Q3_K
+    {"q4g32sm", 4, 0, 32, Scales::bytes, true, 0, false},    // Q4_K
+    {"q5g32sm", 4, 1, 32, Scales::bytes, true, 0, false},    // Q5_K
+    {"q6g16s", 4, 2, 16, Scales::bytes, false, 32, false},   // Q6_K
+    {"bf16", 16, 0, 1, Scales::none, false, 0, false},       // BF16
+    {"f32", 32, 0, 1, Scales::none, false, 0, false},        // F32, F16
 };
+
+// The values of IQ4_NL and IQ4_XS plus 128.
+inline constexpr std::uint8_t kValueTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                 129, 141, 153, 166, 181, 197, 217, 241};
 
 FREEHOLD_INLINE constexpr const Layout& layout_of(LayoutId id) { return kLayouts[static_cast<int>(id)]; }
 
 FREEHOLD_INLINE constexpr int round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 namespace layout_checks {
-constexpr bool every_cell_is_whole_lines() {
+constexpr bool everything_is_whole_lines() {
     for (const Layout& l : kLayouts) {
-        if (l.cell_bytes() % kLineBytes != 0 || l.scales_at() % kLineBytes != 0) return false;
+        if (l.cell_bytes() % kLineBytes != 0 || l.halves_at() % kLineBytes != 0) return false;
+        if (l.head_bytes() % kLineBytes != 0) return false;
     }
     return true;
 }
 // Integer dot products of a group are exact in float32 only below 2^24.
 constexpr bool every_group_sum_is_exact() {
     for (const Layout& l : kLayouts) {
-        if (l.quantized() && (1 << l.bits) * 127 * l.group >= 1 << 24) return false;
+        if (l.quantized() && (l.highest() + 1) * 127 * l.group >= 1 << 24) return false;
     }
     return true;
 }
-static_assert(every_cell_is_whole_lines());
+// Bits per 1000 weights.
+constexpr int millibits(LayoutId id) {
+    const Layout& l = layout_of(id);
+    return l.block_bytes() * 8 * 1000 / (kStrip * l.block_inputs());
+}
+static_assert(everything_is_whole_lines());
 static_assert(every_group_sum_is_exact());
-static_assert(layout_of(LayoutId::q4g32).cell_bytes() == 512 + 64);
-static_assert(layout_of(LayoutId::q4g32m).cell_bytes() == 512 + 64 + 64);
-static_assert(layout_of(LayoutId::q8g32).cell_bytes() == 1024 + 64);
-static_assert(layout_of(LayoutId::q8g32f).cell_bytes() == 1024 + 128);
-static_assert(layout_of(LayoutId::q8g32fm).cell_bytes() == 1024 + 128 + 128);
-static_assert(layout_of(LayoutId::q8g16f).cell_bytes() == 512 + 128);
-static_assert(layout_of(LayoutId::q8g16fm).cell_bytes() == 512 + 128 + 128);
-static_assert(layout_of(LayoutId::bf16).cell_bytes() == 64);
-static_assert(layout_of(LayoutId::f32).cell_bytes() == 128);
+static_assert(millibits(LayoutId::q4g32) == 4500);    // as in the file
+static_assert(millibits(LayoutId::q4g32m) == 5000);   // as in the file
+static_assert(millibits(LayoutId::q5g32) == 5500);    // as in the file
+static_assert(millibits(LayoutId::q5g32m) == 6000);   // as in the file
+static_assert(millibits(LayoutId::q8g32) == 8500);    // as in the file
+static_assert(millibits(LayoutId::t4g32) == 4500);    // as in the file
+static_assert(millibits(LayoutId::t4g32s) == 4312);   // 4.25 in the file, whose integers have 6 bits, not 8
+static_assert(millibits(LayoutId::q2g16sm) == 2625);  // as in the file
+static_assert(millibits(LayoutId::q3g16s) == 3562);   // 3.4375 in the file: 6 bits
+static_assert(millibits(LayoutId::q4g32sm) == 4625);  // 4.5 in the file: 6 bits
+static_assert(millibits(LayoutId::q5g32sm) == 5625);  // 5.5 in the file: 6 bits
+static_assert(millibits(LayoutId::q6g16s) == 6562);   // as in the file
+static_assert(millibits(LayoutId::bf16) == 16000);
+static_assert(millibits(LayoutId::f32) == 32000);
 }  // namespace layout_checks
 
 }  // namespace freehold

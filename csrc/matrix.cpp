@@ -58,8 +58,8 @@ void pack_plain_column(const Layout& layout, SourceType source, const std::uint8
     const int element_bytes = source_of(source).block_bytes;
     for (int k = 0; k < num_inputs; ++k) {
         const std::uint8_t* from = row + static_cast<std::size_t>(k) * element_bytes;
-        std::uint8_t* to = strip + static_cast<std::size_t>(k) * layout.cell_bytes() + column * layout.bits / 8;
-        if (layout.bits == 16) {
+        std::uint8_t* to = strip + static_cast<std::size_t>(k) * layout.cell_bytes() + column * layout.bits() / 8;
+        if (layout.bits() == 16) {
             std::memcpy(to, from, 2);
         } else {
             const float value = source_float(source, from);
@@ -68,28 +68,63 @@ void pack_plain_column(const Layout& layout, SourceType source, const std::uint8
     }
 }
 
-void store_values(const Layout& layout, const Group& group, int column, std::uint8_t* cell) {
-    std::uint8_t* panel = cell + column / kPanel * layout.panel_bytes() + column % kPanel * kQuad;
-    const int num_lines = layout.num_lines();
-    for (int line = 0; line < num_lines; ++line) {
-        for (int j = 0; j < kQuad; ++j) {
-            std::uint8_t& at = panel[line * kLineBytes + j];
-            const int k = line * kQuad + j;
-            at = layout.bits == 8
-                     ? group.stored[k]
-                     : static_cast<std::uint8_t>(group.stored[k] | group.stored[k + num_lines * kQuad] << 4);
-        }
+// Where a group of one output lies in its strip.
+template <class Byte>
+struct GroupPlace {
+    GroupPlace(const Layout& layout, Byte* strip, int group, int column) {
+        const int input = group * layout.group;
+        const int in_block = input % layout.block_inputs();
+        Byte* block = strip + static_cast<std::size_t>(input / layout.block_inputs()) * layout.block_bytes();
+        Byte* cell = block + layout.head_bytes() + in_block / kCellInputs * layout.cell_bytes();
+        values = cell + column / kPanel * layout.panel_bytes() + column % kPanel * kQuad;
+        halves = (layout.two_level() ? block : cell + layout.halves_at()) + column * 2;
+        const int integer = in_block / layout.group * kStrip + column;
+        scale = block + layout.integers_at() + integer;
+        minimum = block + layout.integer_minima_at() + integer;
+        quad = in_block % kCellInputs / kQuad;
     }
+    Byte* minimum_half() const { return halves + kStrip * 2; }
+
+    Byte* values;   // in line 0 of the cell
+    Byte* halves;   // scale or factor
+    Byte* scale;    // integer
+    Byte* minimum;  // integer
+    int quad;       // first quad's number in the cell
+};
+
+constexpr std::uint32_t low_bits_of_bytes(int bits) { return 0x01010101u * ((1u << bits) - 1); }
+
+// Four values of a quad in a plane of `bits` a value.
+void add_to_plane(std::uint8_t* plane, int bits, int quad, std::uint32_t four) {
+    std::uint8_t* at = plane + quad % bits * kLineBytes;
+    std::uint32_t word;
+    std::memcpy(&word, at, sizeof word);
+    word |= (four & low_bits_of_bytes(bits)) << (quad / bits * bits);
+    std::memcpy(at, &word, sizeof word);
 }
 
-void store_scales(const Layout& layout, const Group& group, int column, std::uint8_t* cell) {
-    const int size = layout.scale_bytes();
-    const bool wide = layout.scale == ScaleType::f32;
-    const void* scale = wide ? static_cast<const void*>(&group.scale) : &group.scale_f16;
-    const void* minimum = wide ? static_cast<const void*>(&group.minimum) : &group.minimum_f16;
-    std::memcpy(cell + layout.scales_at() + column * size, scale, static_cast<std::size_t>(size));
-    if (layout.minimum) {
-        std::memcpy(cell + layout.minima_at() + column * size, minimum, static_cast<std::size_t>(size));
+std::uint32_t plane_quad(const std::uint8_t* plane, int bits, int quad) {
+    std::uint32_t word;
+    std::memcpy(&word, plane + quad % bits * kLineBytes, sizeof word);
+    return (word >> (quad / bits * bits)) & low_bits_of_bytes(bits);
+}
+
+void store_group(const Layout& layout, const Group& group, const GroupPlace<std::uint8_t>& to) {
+    for (int q = 0; q < layout.group / kQuad; ++q) {
+        std::uint32_t four;
+        std::memcpy(&four, group.stored + q * kQuad, sizeof four);
+        add_to_plane(to.values, layout.low_bits, to.quad + q, four);
+        if (layout.high_bits != 0) {
+            add_to_plane(to.values + layout.low_bits * kLineBytes, layout.high_bits, to.quad + q,
+                         four >> layout.low_bits);
+        }
+    }
+    std::memcpy(to.halves, &group.scale_half, 2);
+    if (layout.minimum) std::memcpy(to.minimum_half(), &group.minimum_half, 2);
+    if (layout.scales == Scales::nibbles) *to.scale = static_cast<std::uint8_t>(group.scale | group.minimum << 4);
+    if (layout.scales == Scales::bytes) {
+        *to.scale = static_cast<std::uint8_t>(group.scale);
+        if (layout.minimum) *to.minimum = static_cast<std::uint8_t>(group.minimum);
     }
 }
 
@@ -98,9 +133,7 @@ void pack_quantized_column(const Layout& layout, GroupDecoder decode, const std:
     Group group{};
     for (int g = 0; g < num_inputs / layout.group; ++g) {
         decode(row, g, group);
-        std::uint8_t* cell = strip + static_cast<std::size_t>(g) * layout.cell_bytes();
-        store_values(layout, group, column, cell);
-        store_scales(layout, group, column, cell);
+        store_group(layout, group, GroupPlace<std::uint8_t>(layout, strip, g, column));
     }
 }
 
@@ -132,29 +165,41 @@ void pack(Matrix& matrix, SourceType source, const std::uint8_t* raw, std::uint8
 
 namespace {
 
-float scale_at(const Layout& layout, const std::uint8_t* cell, int at, int column) {
-    const std::uint8_t* p = cell + at + column * layout.scale_bytes();
-    if (layout.scale == ScaleType::f32) {
-        float value;
-        std::memcpy(&value, p, sizeof value);
-        return value;
-    }
+float half_at(const std::uint8_t* p) {
     std::uint16_t half;
     std::memcpy(&half, p, sizeof half);
     return half_to_float(half);
 }
 
-void unpack_cell(const Layout& layout, const std::uint8_t* cell, int column, float* weights) {
-    const std::uint8_t* panel = cell + column / kPanel * layout.panel_bytes() + column % kPanel * kQuad;
-    const float scale = scale_at(layout, cell, layout.scales_at(), column);
-    const float minimum = layout.minimum ? scale_at(layout, cell, layout.minima_at(), column) : 0.0f;
-    const int low_inputs = layout.num_lines() * kQuad;
-    for (int k = 0; k < layout.group; ++k) {
-        const int line = k % low_inputs / kQuad;
-        const int byte = panel[line * kLineBytes + k % kQuad];
-        const int stored = layout.bits == 8 ? byte : k < low_inputs ? byte & 15 : byte >> 4;
-        const float product = scale * static_cast<float>(stored - layout.offset);
-        weights[k] = layout.minimum ? product + minimum : product;
+void scale_and_minimum(const Layout& layout, const GroupPlace<const std::uint8_t>& from, float& scale, float& minimum) {
+    scale = half_at(from.halves);
+    minimum = layout.minimum ? half_at(from.minimum_half()) : 0.0f;
+    if (layout.scales == Scales::nibbles) {
+        scale *= static_cast<float>(*from.scale & 15);
+        minimum *= static_cast<float>(*from.scale >> 4);
+    } else if (layout.scales == Scales::bytes) {
+        scale *= static_cast<float>(static_cast<std::int8_t>(*from.scale));
+        if (layout.minimum) minimum *= static_cast<float>(static_cast<std::int8_t>(*from.minimum));
+    }
+}
+
+void unpack_group(const Layout& layout, const GroupPlace<const std::uint8_t>& from, float* weights) {
+    float scale;
+    float minimum;
+    scale_and_minimum(layout, from, scale, minimum);
+    for (int q = 0; q < layout.group / kQuad; ++q) {
+        std::uint32_t four = plane_quad(from.values, layout.low_bits, from.quad + q);
+        if (layout.high_bits != 0) {
+            const std::uint8_t* high = from.values + layout.low_bits * kLineBytes;
+            four |= plane_quad(high, layout.high_bits, from.quad + q) << layout.low_bits;
+        }
+        std::uint8_t stored[kQuad];
+        std::memcpy(stored, &four, sizeof stored);
+        for (int j = 0; j < kQuad; ++j) {
+            const int value = layout.table ? kValueTable[stored[j]] : stored[j];
+            const float product = scale * static_cast<float>(value - layout.offset);
+            weights[q * kQuad + j] = layout.minimum ? product + minimum : product;
+        }
     }
 }
 
@@ -163,16 +208,21 @@ void unpack_cell(const Layout& layout, const std::uint8_t* cell, int column, flo
 void unpack_row(const Matrix& matrix, int output, float* weights) {
     const Layout& layout = layout_of(matrix.layout);
     const int column = output % kStrip;
-    const std::uint8_t* cell = matrix.data + matrix.strip_bytes() * static_cast<std::size_t>(output / kStrip);
-    for (int k = 0; k < matrix.num_inputs; k += layout.group, cell += layout.cell_bytes()) {
-        if (layout.quantized()) {
-            unpack_cell(layout, cell, column, weights + k);
-        } else if (layout.bits == 16) {
-            std::uint16_t value;
-            std::memcpy(&value, cell + column * 2, sizeof value);
-            weights[k] = bf16_to_float(value);
+    const std::uint8_t* strip = matrix.data + matrix.strip_bytes() * static_cast<std::size_t>(output / kStrip);
+    if (layout.quantized()) {
+        for (int g = 0; g < matrix.num_inputs / layout.group; ++g) {
+            unpack_group(layout, GroupPlace<const std::uint8_t>(layout, strip, g, column), weights + g * layout.group);
+        }
+        return;
+    }
+    const std::uint8_t* value = strip + column * layout.bits() / 8;
+    for (int k = 0; k < matrix.num_inputs; ++k, value += layout.cell_bytes()) {
+        if (layout.bits() == 16) {
+            std::uint16_t half;
+            std::memcpy(&half, value, sizeof half);
+            weights[k] = bf16_to_float(half);
         } else {
-            std::memcpy(weights + k, cell + column * 4, sizeof(float));
+            std::memcpy(weights + k, value, sizeof(float));
         }
     }
 }

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "numeric.h"
-
 namespace freehold {
 namespace {
 
@@ -13,9 +11,8 @@ std::uint16_t u16_at(const std::uint8_t* p) {
     return v;
 }
 
-float half_at(const std::uint8_t* p) { return half_to_float(u16_at(p)); }
-
-std::uint8_t signed_store(int value) { return static_cast<std::uint8_t>(value + 128); }
+// Files subtract minima, layouts add them.
+std::uint16_t negated(std::uint16_t half) { return half ^ 0x8000; }
 
 void decode_q4(const std::uint8_t* nibbles, Group& g) {
     for (int i = 0; i < 16; ++i) {
@@ -26,107 +23,98 @@ void decode_q4(const std::uint8_t* nibbles, Group& g) {
 
 void decode_q4_0(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index * 18;
-    g.scale_f16 = u16_at(block);
+    g.scale_half = u16_at(block);
     decode_q4(block + 2, g);
 }
 
 void decode_q4_1(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index * 20;
-    g.scale_f16 = u16_at(block);
-    g.minimum_f16 = u16_at(block + 2);
+    g.scale_half = u16_at(block);
+    g.minimum_half = u16_at(block + 2);
     decode_q4(block + 4, g);
 }
 
-int fifth_bit(const std::uint8_t* high, int i) { return (high[i >> 3] >> (i & 7)) & 1; }
+void add_fifth_bits(const std::uint8_t* high, Group& g) {
+    for (int i = 0; i < 32; ++i) g.stored[i] |= static_cast<std::uint8_t>(((high[i >> 3] >> (i & 7)) & 1) << 4);
+}
 
 void decode_q5_0(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index * 22;
-    g.scale_f16 = u16_at(block);
+    g.scale_half = u16_at(block);
     decode_q4(block + 6, g);
-    for (int i = 0; i < 32; ++i) g.stored[i] = signed_store((g.stored[i] | fifth_bit(block + 2, i) << 4) - 16);
+    add_fifth_bits(block + 2, g);
 }
 
 void decode_q5_1(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index * 24;
-    g.scale = half_at(block);
-    g.minimum = half_at(block + 2);
+    g.scale_half = u16_at(block);
+    g.minimum_half = u16_at(block + 2);
     decode_q4(block + 8, g);
-    for (int i = 0; i < 32; ++i) g.stored[i] = static_cast<std::uint8_t>(g.stored[i] | fifth_bit(block + 4, i) << 4);
+    add_fifth_bits(block + 4, g);
 }
 
 void decode_q8_0(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index * 34;
-    g.scale_f16 = u16_at(block);
+    g.scale_half = u16_at(block);
     for (int i = 0; i < 32; ++i) g.stored[i] = block[2 + i] ^ 0x80;
-}
-
-constexpr std::int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-void decode_iq4(const std::uint8_t* nibbles, Group& g) {
-    decode_q4(nibbles, g);
-    for (int i = 0; i < 32; ++i) g.stored[i] = signed_store(kIq4Values[g.stored[i]]);
 }
 
 void decode_iq4_nl(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index * 18;
-    g.scale_f16 = u16_at(block);
-    decode_iq4(block + 2, g);
+    g.scale_half = u16_at(block);
+    decode_q4(block + 2, g);
 }
+
+// Super-blocks of 256 with two-level scales.
 
 void decode_iq4_xs(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index / 8 * 136;
     const int sub = index % 8;
     const int low = (block[4 + sub / 2] >> (sub % 2 * 4)) & 15;
     const int high = (u16_at(block + 2) >> (2 * sub)) & 3;
-    g.scale = half_at(block) * static_cast<float>((low | high << 4) - 32);
-    decode_iq4(block + 8 + sub * 16, g);
+    g.scale_half = u16_at(block);
+    g.scale = static_cast<std::int8_t>((low | high << 4) - 32);
+    decode_q4(block + 8 + sub * 16, g);
 }
-
-// Super-blocks of 256 with two-level scales. Products of a half and a scale of at most 8 bits are exact in float32.
 
 void decode_q2_k(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index / 16 * 84;
     const int sub = index % 16;
-    g.scale = half_at(block + 80) * static_cast<float>(block[sub] & 15);
-    g.minimum = -(half_at(block + 82) * static_cast<float>(block[sub] >> 4));
+    g.scale_half = u16_at(block + 80);
+    g.minimum_half = negated(u16_at(block + 82));
+    g.scale = static_cast<std::int8_t>(block[sub] & 15);
+    g.minimum = static_cast<std::int8_t>(block[sub] >> 4);
     const std::uint8_t* quants = block + 16 + sub / 8 * 32 + sub % 2 * 16;
     for (int i = 0; i < 16; ++i) g.stored[i] = (quants[i] >> (sub / 2 % 4 * 2)) & 3;
-}
-
-int q3_k_scale(const std::uint8_t* scales, int sub) {
-    const int low = (scales[sub % 8] >> (sub / 8 * 4)) & 15;
-    const int high = (scales[8 + sub % 4] >> (sub / 4 * 2)) & 3;
-    return (low | high << 4) - 32;
 }
 
 void decode_q3_k(const std::uint8_t* row, int index, Group& g) {
     const std::uint8_t* block = row + index / 16 * 110;
     const int sub = index % 16;
-    g.scale = half_at(block + 108) * static_cast<float>(q3_k_scale(block + 96, sub));
+    const int scale_low = (block[96 + sub % 8] >> (sub / 8 * 4)) & 15;
+    const int scale_high = (block[104 + sub % 4] >> (sub / 4 * 2)) & 3;
+    g.scale_half = u16_at(block + 108);
+    g.scale = static_cast<std::int8_t>((scale_low | scale_high << 4) - 32);
     const std::uint8_t* high = block + sub % 2 * 16;
     const std::uint8_t* quants = block + 32 + sub / 8 * 32 + sub % 2 * 16;
     for (int i = 0; i < 16; ++i) {
-        const int value = (quants[i] >> (sub / 2 % 4 * 2)) & 3;
-        g.stored[i] = signed_store(value - ((high[i] >> (sub / 2)) & 1 ? 0 : 4));
+        const int low = (quants[i] >> (sub / 2 % 4 * 2)) & 3;
+        g.stored[i] = static_cast<std::uint8_t>(low | ((high[i] >> (sub / 2)) & 1) << 2);
     }
 }
 
-void q4_k_scale(const std::uint8_t* scales, int sub, int& scale, int& minimum) {
-    if (sub < 4) {
-        scale = scales[sub] & 63;
-        minimum = scales[sub + 4] & 63;
-    } else {
-        scale = (scales[sub + 4] & 15) | (scales[sub - 4] >> 6 << 4);
-        minimum = (scales[sub + 4] >> 4) | (scales[sub] >> 6 << 4);
-    }
-}
-
+// The scales of Q4_K and Q5_K: 6-bit integers in 12 bytes.
 void decode_k_scales(const std::uint8_t* block, int sub, Group& g) {
-    int scale;
-    int minimum;
-    q4_k_scale(block + 4, sub, scale, minimum);
-    g.scale = half_at(block) * static_cast<float>(scale);
-    g.minimum = -(half_at(block + 2) * static_cast<float>(minimum));
+    const std::uint8_t* scales = block + 4;
+    g.scale_half = u16_at(block);
+    g.minimum_half = negated(u16_at(block + 2));
+    if (sub < 4) {
+        g.scale = static_cast<std::int8_t>(scales[sub] & 63);
+        g.minimum = static_cast<std::int8_t>(scales[sub + 4] & 63);
+    } else {
+        g.scale = static_cast<std::int8_t>((scales[sub + 4] & 15) | scales[sub - 4] >> 6 << 4);
+        g.minimum = static_cast<std::int8_t>(scales[sub + 4] >> 4 | scales[sub] >> 6 << 4);
+    }
 }
 
 void decode_q4_k(const std::uint8_t* row, int index, Group& g) {
@@ -155,13 +143,13 @@ void decode_q6_k(const std::uint8_t* row, int index, Group& g) {
     const int half = sub / 8;         // 128 elements each
     const int quarter = sub % 8 / 2;  // 32 elements each
     const int at = sub % 2 * 16;
-    const auto scale = static_cast<std::int8_t>(block[192 + sub]);
-    g.scale = half_at(block + 208) * static_cast<float>(scale);
+    g.scale_half = u16_at(block + 208);
+    g.scale = static_cast<std::int8_t>(block[192 + sub]);
     const std::uint8_t* low = block + half * 64 + quarter % 2 * 32 + at;
     const std::uint8_t* high = block + 128 + half * 32 + at;
     for (int i = 0; i < 16; ++i) {
-        const int value = ((low[i] >> (quarter / 2 * 4)) & 15) | ((high[i] >> (quarter * 2)) & 3) << 4;
-        g.stored[i] = signed_store(value - 32);
+        const int nibble = (low[i] >> (quarter / 2 * 4)) & 15;
+        g.stored[i] = static_cast<std::uint8_t>(nibble | ((high[i] >> (quarter * 2)) & 3) << 4);
     }
 }
 

@@ -36,21 +36,22 @@ struct Source {
 
 inline constexpr Source kSources[kNumSources] = {
     {"F32", 1, 4, LayoutId::f32},         {"F16", 1, 2, LayoutId::f32},          {"BF16", 1, 2, LayoutId::bf16},
-    {"Q4_0", 32, 18, LayoutId::q4g32},    {"Q4_1", 32, 20, LayoutId::q4g32m},    {"Q5_0", 32, 22, LayoutId::q8g32},
-    {"Q5_1", 32, 24, LayoutId::q8g32fm},  {"Q8_0", 32, 34, LayoutId::q8g32},     {"Q2_K", 256, 84, LayoutId::q8g16fm},
-    {"Q3_K", 256, 110, LayoutId::q8g16f}, {"Q4_K", 256, 144, LayoutId::q8g32fm}, {"Q5_K", 256, 176, LayoutId::q8g32fm},
-    {"Q6_K", 256, 210, LayoutId::q8g16f}, {"IQ4_NL", 32, 18, LayoutId::q8g32},   {"IQ4_XS", 256, 136, LayoutId::q8g32f},
+    {"Q4_0", 32, 18, LayoutId::q4g32},    {"Q4_1", 32, 20, LayoutId::q4g32m},    {"Q5_0", 32, 22, LayoutId::q5g32},
+    {"Q5_1", 32, 24, LayoutId::q5g32m},   {"Q8_0", 32, 34, LayoutId::q8g32},     {"Q2_K", 256, 84, LayoutId::q2g16sm},
+    {"Q3_K", 256, 110, LayoutId::q3g16s}, {"Q4_K", 256, 144, LayoutId::q4g32sm}, {"Q5_K", 256, 176, LayoutId::q5g32sm},
+    {"Q6_K", 256, 210, LayoutId::q6g16s}, {"IQ4_NL", 32, 18, LayoutId::t4g32},   {"IQ4_XS", 256, 136, LayoutId::t4g32s},
 };
 
 constexpr const Source& source_of(SourceType type) { return kSources[static_cast<int>(type)]; }
 
-// One group of a row: weight i = scale * (stored[i] - layout.offset) + minimum. 16-bit scales keep their exact bits.
+// One group of a row as layouts.h stores it. The halves are the scale and the minimum, or with two levels the factors
+// of both; 16-bit numbers keep their exact bits.
 struct Group {
     std::uint8_t stored[32];
-    float scale;
-    float minimum;
-    std::uint16_t scale_f16;
-    std::uint16_t minimum_f16;
+    std::uint16_t scale_half;
+    std::uint16_t minimum_half;
+    std::int8_t scale;    // two levels only
+    std::int8_t minimum;  // two levels only
 };
 
 // Decodes group number `index` (of the layout's group size) of the row that starts at `row`. Quantized types only.

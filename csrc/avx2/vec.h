@@ -150,6 +150,18 @@ FREEHOLD_INLINE unsigned mask_bits(M m) {
     return static_cast<unsigned>(_mm256_movemask_ps(m.a)) | static_cast<unsigned>(_mm256_movemask_ps(m.b)) << 8;
 }
 
+FREEHOLD_INLINE I i_and_or(I x, I mask, I y) {
+    return {_mm256_or_si256(_mm256_and_si256(x.a, mask.a), y.a), _mm256_or_si256(_mm256_and_si256(x.b, mask.b), y.b)};
+}
+FREEHOLD_INLINE I i_load_bytes(const std::uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+FREEHOLD_INLINE I i_look_up(I bytes, const std::uint8_t (&table)[16]) {
+    const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return {_mm256_shuffle_epi8(entries, bytes.a), _mm256_shuffle_epi8(entries, bytes.b)};
+}
+
 struct Nibbles {
     I offset;
 };
@@ -162,39 +174,42 @@ FREEHOLD_INLINE F f_nibble(I line, const Nibbles& n) {
     return f_from_int(i_sub(i_and(i_shift_right<Shift>(line), i_set(15)), n.offset));
 }
 
-// 4-bit weights: maddubs cannot saturate (15 * 127 * 2). 8-bit weights could, so they are multiplied as 16-bit words,
-// even and odd bytes apart.
-template <int Bits>
-struct Quad {
+// Where maddubs cannot saturate it multiplies bytes. Larger weights are multiplied as 16-bit words, even and odd bytes
+// apart.
+constexpr bool fits_maddubs(int highest) { return 2 * highest * 127 <= 32767; }
+template <bool Bytes>
+struct QuadOf {
     __m256i even, odd;
 };
 template <>
-struct Quad<4> {
+struct QuadOf<true> {
     __m256i bytes;
 };
-template <int Bits>
-FREEHOLD_INLINE Quad<Bits> quad(const std::int8_t* p) {
+template <int Highest>
+using Quad = QuadOf<fits_maddubs(Highest)>;
+template <int Highest>
+FREEHOLD_INLINE Quad<Highest> quad(const std::int8_t* p) {
     int four;
     std::memcpy(&four, p, sizeof four);
     const __m256i all = _mm256_set1_epi32(four);
-    if constexpr (Bits == 4) {
+    if constexpr (fits_maddubs(Highest)) {
         return {all};
     } else {
         return {_mm256_srai_epi16(_mm256_slli_epi16(all, 8), 8), _mm256_srai_epi16(all, 8)};
     }
 }
-FREEHOLD_INLINE __m256i dot8(__m256i sum, __m256i weights, const Quad<4>& x) {
+FREEHOLD_INLINE __m256i dot8(__m256i sum, __m256i weights, const QuadOf<true>& x) {
     const __m256i pairs = _mm256_maddubs_epi16(weights, x.bytes);
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-FREEHOLD_INLINE __m256i dot8(__m256i sum, __m256i weights, const Quad<8>& x) {
+FREEHOLD_INLINE __m256i dot8(__m256i sum, __m256i weights, const QuadOf<false>& x) {
     const __m256i even = _mm256_and_si256(weights, _mm256_set1_epi16(255));
     const __m256i odd = _mm256_srli_epi16(weights, 8);
     const __m256i products = _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd));
     return _mm256_add_epi32(sum, products);
 }
-template <int Bits>
-FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
+template <int Highest>
+FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     return {dot8(sum.a, weights.a, x), dot8(sum.b, weights.b, x)};
 }
 

@@ -102,6 +102,18 @@ FREEHOLD_INLINE I i_interleave_even(I a, I b) { return _mm512_mask_blend_epi32(0
 FREEHOLD_INLINE I i_interleave_odd(I a, I b) { return _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(a, 32), b); }
 FREEHOLD_INLINE unsigned mask_bits(M m) { return m; }
 
+// (a & mask) | b
+FREEHOLD_INLINE I i_and_or(I a, I mask, I b) { return _mm512_ternarylogic_epi32(a, mask, b, 0xea); }
+// Sixteen signed bytes.
+FREEHOLD_INLINE I i_load_bytes(const std::uint8_t* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// Every byte, an index below 16, becomes that entry of the table.
+FREEHOLD_INLINE I i_look_up(I bytes, const std::uint8_t (&table)[16]) {
+    const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), bytes);
+}
+
 // Weight nibbles as floats: a table look-up that also subtracts the layout's offset.
 struct Nibbles {
     __m512 table;
@@ -116,19 +128,20 @@ FREEHOLD_INLINE F f_nibble(I line, const Nibbles& n) {
     return _mm512_permutexvar_ps(_mm512_srli_epi32(line, Shift), n.table);
 }
 
-// Four activations of one row, the same in every lane, and their exact integer product with a line of weights.
-template <int Bits>
+// Four activations of one row, the same in every lane, and their exact integer product with a line of weights that are
+// `Highest` at most.
+template <int Highest>
 struct Quad {
     __m512i bytes;
 };
-template <int Bits>
-FREEHOLD_INLINE Quad<Bits> quad(const std::int8_t* p) {
+template <int Highest>
+FREEHOLD_INLINE Quad<Highest> quad(const std::int8_t* p) {
     int four;
     std::memcpy(&four, p, sizeof four);
     return {_mm512_set1_epi32(four)};
 }
-template <int Bits>
-FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
+template <int Highest>
+FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     return _mm512_dpbusd_epi32(sum, weights, x.bytes);
 }
 

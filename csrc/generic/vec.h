@@ -134,6 +134,18 @@ FREEHOLD_INLINE unsigned mask_bits(M m) {
     return bits;
 }
 
+FREEHOLD_INLINE I i_and_or(I a, I mask, I b) { return (a & mask) | b; }
+FREEHOLD_INLINE I i_load_bytes(const std::uint8_t* p) {
+    typedef std::int8_t Bytes __attribute__((vector_size(16)));
+    return __builtin_convertvector(load_as<Bytes>(p), I);
+}
+FREEHOLD_INLINE I i_look_up(I bytes, const std::uint8_t (&table)[16]) {
+    std::uint8_t lanes[sizeof(I)];
+    std::memcpy(lanes, &bytes, sizeof lanes);
+    for (std::uint8_t& lane : lanes) lane = table[lane];
+    return load_as<I>(lanes);
+}
+
 struct Nibbles {
     int offset;
 };
@@ -147,12 +159,12 @@ FREEHOLD_INLINE F f_nibble(I line, const Nibbles& n) {
 }
 
 // Products of an unsigned and a signed byte fit in 16 bits (255 * 127), their sums are taken in 32.
-template <int Bits>
+template <int Highest>
 struct Quad {
     S even, odd;
 };
-template <int Bits>
-FREEHOLD_INLINE Quad<Bits> quad(const std::int8_t* p) {
+template <int Highest>
+FREEHOLD_INLINE Quad<Highest> quad(const std::int8_t* p) {
     const int even = (p[0] & 0xffff) | static_cast<int>(static_cast<unsigned>(p[2]) << 16);
     const int odd = (p[1] & 0xffff) | static_cast<int>(static_cast<unsigned>(p[3]) << 16);
     return {reinterpret_cast<S>(i_set(even)), reinterpret_cast<S>(i_set(odd))};
@@ -161,8 +173,8 @@ FREEHOLD_INLINE I sum_pairs(S products) {
     const I both = reinterpret_cast<I>(products);
     return (i_shift_left<16>(both) >> 16) + (both >> 16);
 }
-template <int Bits>
-FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Bits>& x) {
+template <int Highest>
+FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     const S even = reinterpret_cast<S>(weights & 0x00ff00ff) * x.even;
     const S odd = reinterpret_cast<S>(i_shift_right<8>(weights) & 0x00ff00ff) * x.odd;
     return sum + sum_pairs(even) + sum_pairs(odd);

@@ -8,21 +8,13 @@
 #pragma once
 
 #include "kernels.h"
+#include "kernels/cells.h"
 #include "kernels/unrolled.h"
 
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
 constexpr int kPrefetchBytes = 4096;
-
-template <ScaleType Type>
-FREEHOLD_INLINE F f_scale(const std::uint8_t* p) {
-    if constexpr (Type == ScaleType::f16) {
-        return f_half(p);
-    } else {
-        return f_load(reinterpret_cast<const float*>(p));
-    }
-}
 
 // The part of a matrix that a tile reads: panels `panel`, `panel` + 1, ... from `strip` on.
 struct TileWeights {
@@ -36,22 +28,27 @@ struct TileWeights {
         return strip + static_cast<std::size_t>((panel + vector) / 2) * strip_bytes + at;
     }
     FREEHOLD_INLINE int panel_of(int vector) const { return (panel + vector) % 2; }
-    FREEHOLD_INLINE void prefetch(std::size_t at) const {
-        const std::uint8_t* p = strip + at + prefetch_distance;
+    // As many lines each time as make up the block (its head included) over its cells.
+    FREEHOLD_INLINE void prefetch(const CellAt& at) const {
+        const std::uint8_t* p = strip + at.block + at.number * prefetch_lines * kLineBytes + prefetch_distance;
         for (int i = 0; i < prefetch_lines; ++i) __builtin_prefetch(p + i * kLineBytes, 0, 2);
     }
 };
 
+template <const Layout& L>
+constexpr int kPrefetchLines = (L.block_bytes() / kLineBytes + L.num_cells() - 1) / L.num_cells();
+
+// Scales of one group, for all vectors.
 template <const Layout& L, int Vectors>
 struct CellScales {
     F scale[Vectors];
     F minimum[Vectors];
 
-    FREEHOLD_INLINE CellScales(const TileWeights& w, std::size_t at) {
+    FREEHOLD_INLINE CellScales(const TileWeights& w, const CellAt& at, int group) {
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            const std::uint8_t* panel = w.cell(v, at) + w.panel_of(v) * kPanel * L.scale_bytes();
-            scale[v] = f_scale<L.scale>(panel + L.scales_at());
-            if constexpr (L.minimum) minimum[v] = f_scale<L.scale>(panel + L.minima_at());
+            const GroupScales found = group_scales<L>(w.cell(v, 0), at, group, w.panel_of(v));
+            scale[v] = found.scale;
+            minimum[v] = found.minimum;
         });
     }
     FREEHOLD_INLINE F weight(int v, F value) const {
@@ -89,12 +86,16 @@ struct Sums {
     }
 };
 
-// Weights of one input: value number `Shift` / bits of every lane of a line.
+// Nibbles become floats straight from their line; other values take the way over bytes.
+template <const Layout& L>
+constexpr bool kNibbles = L.low_bits == 4 && L.high_bits == 0 && !L.table;
+
+// Weights of one input: the value at bit `Shift` of every lane of a line.
 template <const Layout& L, int Shift, int Vectors>
 FREEHOLD_INLINE void line_weights(const I (&line)[Vectors], const CellScales<L, Vectors>& scales,
                                   F (&weights)[Vectors]) {
     unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-        if constexpr (L.bits == 4) {
+        if constexpr (kNibbles<L>) {
             weights[v] = scales.weight(v, f_nibble<Shift>(line[v], nibbles<L.offset>()));
         } else {
             const I stored = i_and(i_shift_right<Shift>(line[v]), i_set(255));
@@ -109,10 +110,50 @@ FREEHOLD_INLINE void float_line_byte(Sums<Rows, Vectors>& sums, const I (&line)[
     F weights[Vectors];
     line_weights<L, 8 * Byte>(line, scales, weights);
     sums.add_product(weights, x + Byte, stride);
-    if constexpr (L.bits == 4) {
+    if constexpr (kNibbles<L>) {
         line_weights<L, 8 * Byte + 4>(line, scales, weights);
-        sums.add_product(weights, x + Byte + L.group / 2, stride);
+        sums.add_product(weights, x + Byte + kCellInputs / 2, stride);
     }
+}
+
+// The lines of a cell that hold one value a byte: the cell's own, or else unpacked ones.
+template <const Layout& L, int Vectors>
+struct ByteLines {
+    static constexpr bool kAsStored = kNibbles<L> || L.low_bits == 8;
+    const std::uint8_t* at[Vectors];
+    alignas(kLineBytes) std::uint8_t unpacked[kAsStored ? 1 : Vectors][kAsStored ? 1 : kCellQuads * kLineBytes];
+
+    FREEHOLD_INLINE ByteLines(const TileWeights& w, std::size_t cell) {
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            at[v] = w.cell(v, cell) + w.panel_of(v) * L.panel_bytes();
+            if constexpr (!kAsStored) {
+                unrolled<kCellQuads>([&](auto number) FREEHOLD_INLINE_LAMBDA {
+                    i_store(unpacked[v] + number * kLineBytes, quad_weights<L, number>(at[v]));
+                });
+                at[v] = unpacked[v];
+            }
+        });
+    }
+};
+
+template <const Layout& L, int Rows, int Vectors>
+FREEHOLD_INLINE void float_cell(Sums<Rows, Vectors>& sums, const TileWeights& w, const CellAt& at, const float* x,
+                                int stride) {
+    constexpr int kLines = (kNibbles<L> ? kCellQuads / 2 : kCellQuads) / L.cell_groups();
+    const ByteLines<L, Vectors> lines(w, at.cell);
+    unrolled<L.cell_groups()>([&](auto group) FREEHOLD_INLINE_LAMBDA {
+        const CellScales<L, Vectors> scales(w, at, group);
+        for (int number = group * kLines; number < (group + 1) * kLines; ++number) {
+            I line[Vectors];
+            unrolled<Vectors>([&](auto v)
+                                  FREEHOLD_INLINE_LAMBDA { line[v] = i_load(lines.at[v] + number * kLineBytes); });
+            const float* first = x + number * kQuad;
+            float_line_byte<L, 0>(sums, line, scales, first, stride);
+            float_line_byte<L, 1>(sums, line, scales, first, stride);
+            float_line_byte<L, 2>(sums, line, scales, first, stride);
+            float_line_byte<L, 3>(sums, line, scales, first, stride);
+        }
+    });
 }
 
 template <const Layout& L, int Rows, int Vectors>
@@ -120,19 +161,11 @@ void float_tile(const LinearCall& call, const TileWeights& w, int row, float* ou
     Sums<Rows, Vectors> sums;
     const int stride = call.input->stride;
     const float* x = call.input->x + static_cast<std::ptrdiff_t>(row) * stride;
-    for (std::size_t at = 0; at < w.strip_bytes; at += L.cell_bytes(), x += L.group) {
-        w.prefetch(at);
-        const CellScales<L, Vectors> scales(w, at);
-        for (int number = 0; number < L.num_lines(); ++number) {
-            I line[Vectors];
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-                line[v] = i_load(w.cell(v, at) + w.panel_of(v) * L.panel_bytes() + number * kLineBytes);
-            });
-            const float* first = x + number * kQuad;
-            float_line_byte<L, 0>(sums, line, scales, first, stride);
-            float_line_byte<L, 1>(sums, line, scales, first, stride);
-            float_line_byte<L, 2>(sums, line, scales, first, stride);
-            float_line_byte<L, 3>(sums, line, scales, first, stride);
+    for (std::size_t block = 0; block < w.strip_bytes; block += L.block_bytes()) {
+        for (int number = 0; number < L.num_cells(); ++number, x += kCellInputs) {
+            const CellAt at = cell_at<L>(block, number);
+            w.prefetch(at);
+            float_cell<L>(sums, w, at, x, stride);
         }
     }
     sums.store(call, out);
@@ -143,12 +176,12 @@ void plain_tile(const LinearCall& call, const TileWeights& w, int row, float* ou
     Sums<Rows, Vectors> sums;
     const int stride = call.input->stride;
     const float* x = call.input->x + static_cast<std::ptrdiff_t>(row) * stride;
-    for (std::size_t at = 0; at < w.strip_bytes; at += L.cell_bytes(), ++x) {
-        w.prefetch(at);
+    for (std::size_t block = 0; block < w.strip_bytes; block += L.block_bytes(), ++x) {
+        w.prefetch(cell_at<L>(block, 0));
         F weights[Vectors];
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            const std::uint8_t* p = w.cell(v, at) + w.panel_of(v) * L.panel_bytes();
-            weights[v] = L.bits == 16 ? f_bf16(p) : f_load(reinterpret_cast<const float*>(p));
+            const std::uint8_t* p = w.cell(v, block) + w.panel_of(v) * L.panel_bytes();
+            weights[v] = L.low_bits == 16 ? f_bf16(p) : f_load(reinterpret_cast<const float*>(p));
         });
         sums.add_product(weights, x, stride);
     }
@@ -179,20 +212,12 @@ FREEHOLD_INLINE Int8Rows int8_rows(const Activations& a, int row) {
 
 constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
 
-// The bytes of quad number `Number` of a cell, one input quad a lane.
-template <const Layout& L, int Number>
-FREEHOLD_INLINE I quad_weights(const std::uint8_t* panel) {
-    constexpr int kHalf = L.group / kQuad / 2;
-    if constexpr (L.bits == 8) return i_load(panel + Number * kLineBytes);
-    if constexpr (Number < kHalf) return i_and(i_load(panel + Number * kLineBytes), i_set(0x0f0f0f0f));
-    return i_and(i_shift_right<4>(i_load(panel + (Number - kHalf) * kLineBytes)), i_set(0x0f0f0f0f));
-}
-
 // Adds a part of a cell, with one activation scale: exact integer dot products, then one multiply-add of both scales.
 template <const Layout& L, int PartInputs, int Part, int Rows, int Vectors>
-FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, std::size_t at,
+FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, std::size_t cell,
                                const CellScales<L, Vectors>& scales, const Int8Rows& x, int part) {
     constexpr int kQuads = PartInputs / kQuad;
+    constexpr int kHighest = L.highest();
     I dots[Rows][Vectors];
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
         I start = i_zero();
@@ -205,13 +230,13 @@ FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, 
     unrolled<kQuads>([&](auto number) FREEHOLD_INLINE_LAMBDA {
         I weights[Vectors];
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            weights[v] = quad_weights<L, Part * kQuads + number>(w.cell(v, at) + w.panel_of(v) * L.panel_bytes());
+            weights[v] = quad_weights<L, Part * kQuads + number>(w.cell(v, cell) + w.panel_of(v) * L.panel_bytes());
         });
         unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
             const std::int8_t* q = x.q + static_cast<std::ptrdiff_t>(r) * x.stride;
-            const Quad<L.bits> four = quad<L.bits>(q + part * PartInputs + number * kQuad);
+            const Quad<kHighest> four = quad<kHighest>(q + part * PartInputs + number * kQuad);
             unrolled<Vectors>([&](auto v)
-                                  FREEHOLD_INLINE_LAMBDA { dots[r][v] = dot<L.bits>(dots[r][v], weights[v], four); });
+                                  FREEHOLD_INLINE_LAMBDA { dots[r][v] = dot<kHighest>(dots[r][v], weights[v], four); });
         });
     });
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
@@ -223,18 +248,12 @@ FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, 
 }
 
 template <const Layout& L, int PartInputs, int Rows, int Vectors>
-void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+FREEHOLD_INLINE void int8_cell(Sums<Rows, Vectors>& sums, const TileWeights& w, const CellAt& at, const Int8Rows& x,
+                               int cell_number) {
     constexpr int kParts = L.group / PartInputs;
-    Sums<Rows, Vectors> sums;
-    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-        __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
-    });
-    const Int8Rows x = int8_rows<L, PartInputs>(*call.input, row);
-    const int num_groups = call.num_inputs / L.group;
-    for (int group = 0; group < num_groups; ++group) {
-        const std::size_t at = static_cast<std::size_t>(group) * L.cell_bytes();
-        w.prefetch(at);
-        const CellScales<L, Vectors> scales(w, at);
+    unrolled<L.cell_groups()>([&](auto g) FREEHOLD_INLINE_LAMBDA {
+        const int group = cell_number * L.cell_groups() + g;
+        const CellScales<L, Vectors> scales(w, at, g);
         if constexpr (L.minimum) {
             unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
                 const F minimum_sum = f_set(x.minimum_sums[r * x.minimum_stride + group]);
@@ -243,8 +262,26 @@ void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out
                 });
             });
         }
-        int8_part<L, PartInputs, 0>(sums, w, at, scales, x, group * kParts);
-        if constexpr (kParts == 2) int8_part<L, PartInputs, 1>(sums, w, at, scales, x, group * kParts + 1);
+        unrolled<kParts>([&](auto part) FREEHOLD_INLINE_LAMBDA {
+            int8_part<L, PartInputs, g * kParts + part>(sums, w, at.cell, scales, x, group * kParts + part);
+        });
+    });
+}
+
+template <const Layout& L, int PartInputs, int Rows, int Vectors>
+void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
+    Sums<Rows, Vectors> sums;
+    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+        __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
+    });
+    const Int8Rows x = int8_rows<L, PartInputs>(*call.input, row);
+    int cell_number = 0;
+    for (std::size_t block = 0; block < w.strip_bytes; block += L.block_bytes()) {
+        for (int number = 0; number < L.num_cells(); ++number, ++cell_number) {
+            const CellAt at = cell_at<L>(block, number);
+            w.prefetch(at);
+            int8_cell<L, PartInputs>(sums, w, at, x, cell_number);
+        }
     }
     sums.store(call, out);
 }
@@ -275,7 +312,7 @@ template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
     const int num_tiles = (call.row_end - call.row_begin + kMaxTileRows - 1) / kMaxTileRows;
     w.prefetch_distance = num_tiles == 1 ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
-    w.prefetch_lines = w.panel == 0 ? L.cell_bytes() / kLineBytes : 0;
+    w.prefetch_lines = w.panel == 0 ? kPrefetchLines<L> : 0;
     int row = call.row_begin;
     for (int tiles_left = num_tiles; tiles_left > 0; --tiles_left) {
         const int rows = (call.row_end - row + tiles_left - 1) / tiles_left;
@@ -296,8 +333,7 @@ void linear_layout(const LinearCall& call) {
         if constexpr (Part == 0 && kStripVectors == 2) {
             // One row has too few sums to hide the latency of a multiply-add: take two strips at a time.
             if (single_row && strip + 1 < call.strip_end) {
-                const int lines = L.cell_bytes() / kLineBytes;
-                const TileWeights w{weights, call.strip_bytes, 0, lines, kPrefetchBytes};
+                const TileWeights w{weights, call.strip_bytes, 0, kPrefetchLines<L>, kPrefetchBytes};
                 float* to = out + static_cast<std::ptrdiff_t>(call.row_begin) * call.out_stride;
                 tile<L, Part, 1, 4>(call, w, call.row_begin, to);
                 ++strip;
@@ -313,37 +349,22 @@ void linear_layout(const LinearCall& call) {
 
 template <LayoutId Id>
 void linear_either(const LinearCall& call) {
-    if constexpr (layout_of(Id).quantized()) {
-        if (call.int8 && call.input->group == kFineGroup) return linear_layout<Id, kFineGroup>(call);
-        if constexpr (layout_of(Id).group == 2 * kFineGroup) {
-            if (call.int8) return linear_layout<Id, 2 * kFineGroup>(call);
-        }
+    constexpr Layout L = layout_of(Id);
+    if (!L.quantized() || !call.int8) return linear_layout<Id, 0>(call);
+    if constexpr (L.quantized()) {
+        if (call.input->group == kFineGroup) return linear_layout<Id, kFineGroup>(call);
+        if constexpr (L.group == 2 * kFineGroup) return linear_layout<Id, 2 * kFineGroup>(call);
     }
-    linear_layout<Id, 0>(call);
-}
-
-void linear(const LinearCall& call) {
-    switch (call.layout) {
-        case LayoutId::q4g32:
-            return linear_either<LayoutId::q4g32>(call);
-        case LayoutId::q4g32m:
-            return linear_either<LayoutId::q4g32m>(call);
-        case LayoutId::q8g32:
-            return linear_either<LayoutId::q8g32>(call);
-        case LayoutId::q8g32f:
-            return linear_either<LayoutId::q8g32f>(call);
-        case LayoutId::q8g32fm:
-            return linear_either<LayoutId::q8g32fm>(call);
-        case LayoutId::q8g16f:
-            return linear_either<LayoutId::q8g16f>(call);
-        case LayoutId::q8g16fm:
-            return linear_either<LayoutId::q8g16fm>(call);
-        case LayoutId::bf16:
-            return linear_either<LayoutId::bf16>(call);
-        case LayoutId::f32:
-            return linear_either<LayoutId::f32>(call);
-    }
+    refuse_coarse_activations(L.name);
 }
 
 }  // namespace
+
+void linear(const LinearCall& call) {
+    unrolled<kNumLayouts>([&](auto number) FREEHOLD_INLINE_LAMBDA {
+        constexpr auto kId = static_cast<LayoutId>(static_cast<int>(number));
+        if (call.layout == kId) linear_either<kId>(call);
+    });
+}
+
 }  // namespace freehold::FREEHOLD_ISA

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/attention.h"
-#include "kernels/linear.h"
 #include "kernels/noise_candidates.h"
 #include "kernels/probabilities.h"
 #include "kernels/rowwise.h"

@@ -2,6 +2,8 @@
 // array of sums in memory if an index is still a variable by then, which halves the speed of a kernel.
 #pragma once
 
+#include <utility>
+
 #include "inlining.h"
 
 namespace freehold::FREEHOLD_ISA {
@@ -12,12 +14,14 @@ struct Index {
     FREEHOLD_INLINE constexpr operator int() const { return I; }
 };
 
-template <int N, int I = 0, class Body>
+template <class Body, int... Indices>
+FREEHOLD_INLINE void unrolled_over(Body& body, std::integer_sequence<int, Indices...>) {
+    (body(Index<Indices>{}), ...);
+}
+
+template <int N, class Body>
 FREEHOLD_INLINE void unrolled(Body&& body) {
-    if constexpr (I < N) {
-        body(Index<I>{});
-        unrolled<N, I + 1>(body);
-    }
+    unrolled_over(body, std::make_integer_sequence<int, N>{});
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 """Linear kernels against their slow twins, and their law: a row's outputs depend on that row alone."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -111,6 +115,19 @@ def test_integer_parts_are_exact_at_their_extremes(isa: str, dtype: DType, form:
         x = np.full((3, dtype.block_elements), sign, dtype=np.float32)
         error = np.abs(run(isa, extreme, x, form=form) - linear_twin(extreme, x, form=form))
         assert (error <= bound(extreme, x)).all()
+
+
+@pytest.mark.parametrize("dtype", FINE_LAYOUTS, ids=lambda d: d.name)
+def test_activations_coarser_than_the_weights_end_the_process(isa: str, dtype: DType) -> None:
+    code = f"""if True:
+        import numpy as np
+        from freehold import _native
+        raw = np.zeros({dtype.block_bytes} * 32, dtype=np.uint8)
+        _native.kernels.linear("{isa}", "{dtype.name}", 32, raw, np.ones((1, 256), dtype=np.float32), True, 32, 1)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGABRT
+    assert "a scale for each 16 inputs" in done.stderr
 
 
 @pytest.mark.parametrize("group", [16, 32])
