@@ -26,7 +26,7 @@ def test_threads_pack_the_same(dtype: DType) -> None:
 
 
 GROWTH = {DType.F16: 2.0, DType.Q4_K: 1.03, DType.Q5_K: 1.03, DType.IQ4_XS: 1.03, DType.Q3_K: 1.04}
-"""Packed bytes to the file's: float16 becomes float32, and 6-bit integers of scales take bytes. The rest stays as it is."""
+"""Packed bytes to the file's: float16 becomes float32, and 6-bit integers of scales take bytes. The rest stay equal."""
 
 
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)

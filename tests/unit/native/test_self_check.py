@@ -66,7 +66,11 @@ def test_the_portable_path_runs_on_aarch64(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", sorted(p for isa in ISA_FLAGS for p in (ROOT / "csrc" / isa).glob("*.cpp")), ids=lambda p: "-".join(p.parts[-2:]))
+@pytest.mark.parametrize(
+    "source",
+    sorted(p for isa in ISA_FLAGS for p in (ROOT / "csrc" / isa).glob("*.cpp")),
+    ids=lambda p: "-".join(p.parts[-2:]),
+)
 def test_instruction_sets_leak_no_shared_functions(tmp_path: Path, source: Path) -> None:
     """The linker keeps one copy of an inline function: were it an AVX-512 one, older processors would stop at it."""
     compiler, nm = tool("g++"), tool("nm")
