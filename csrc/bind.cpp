@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -81,11 +82,33 @@ void add_layer(Builder& builder, int num_heads, int num_kv_heads, int head_dim, 
     builder.model().layers.push_back(std::move(layer));
 }
 
-void set_matrix(Builder& builder, const std::string& slot, std::optional<int> layer, const std::string& source,
-                int num_outputs, int num_inputs, Array<std::uint8_t, 1> data) {
+std::vector<std::int32_t> row_order(Array<std::int32_t, 1> order) {
+    return {order.data(), order.data() + order.size()};
+}
+
+void add_matrix(Builder& builder, const std::string& slot, std::optional<int> layer, const std::string& source,
+                int num_outputs, int num_inputs, Array<std::uint8_t, 1> data, Array<std::int32_t, 1> order) {
+    builder.add_matrix(slot, layer.value_or(0), source_named(source), num_outputs, num_inputs,
+                       RowsInMemory{data.data()}, data.size(), row_order(order));
+}
+
+// `place`: descriptor of the open file, first byte, bytes.
+void add_file_matrix(Builder& builder, const std::string& slot, std::optional<int> layer, const std::string& source,
+                     int num_outputs, int num_inputs, std::tuple<int, std::int64_t, std::int64_t> place,
+                     Array<std::int32_t, 1> order) {
+    const auto [descriptor, start, num_bytes] = place;
+    if (start < 0 || num_bytes < 0) throw std::invalid_argument("a file has no bytes before its beginning");
+    builder.add_matrix(slot, layer.value_or(0), source_named(source), num_outputs, num_inputs,
+                       RowsInFile{descriptor, static_cast<off_t>(start)}, static_cast<std::size_t>(num_bytes),
+                       row_order(order));
+}
+
+// None, or (number of the matrix that couldn't be read, errno or 0 at the file's end).
+std::optional<std::tuple<std::size_t, int>> pack_matrices(Builder& builder) {
     const nb::gil_scoped_release unlocked;
-    builder.set_matrix(slot, layer.value_or(0), source_named(source), num_outputs, num_inputs, data.data(),
-                       data.size());
+    const std::optional<ReadFailure> failure = builder.pack();
+    if (!failure) return std::nullopt;
+    return std::make_tuple(failure->matrix, failure->error);
 }
 
 std::unique_ptr<Device> open_device(Builder& builder, const std::string& isa, int num_blocks, int block_size,
@@ -263,8 +286,11 @@ void bind_builder(nb::module_& m) {
         .def("add_rope", add_rope, "inv_freq"_a, "attention_factor"_a)
         .def("add_layer", add_layer, nb::kw_only(), "num_heads"_a, "num_kv_heads"_a, "head_dim"_a, "scale"_a,
              "window"_a.none(), "rope"_a, "qk_norm"_a, "qkv_bias"_a, "mlp_size"_a)
-        .def("set_matrix", set_matrix, "slot"_a, "layer"_a.none(), "source"_a, "num_outputs"_a, "num_inputs"_a,
-             "data"_a)
+        .def("add_matrix", add_matrix, "slot"_a, "layer"_a.none(), "source"_a, "num_outputs"_a, "num_inputs"_a,
+             "data"_a, "order"_a, nb::keep_alive<1, 7>())
+        .def("add_file_matrix", add_file_matrix, "slot"_a, "layer"_a.none(), "source"_a, "num_outputs"_a,
+             "num_inputs"_a, "place"_a, "order"_a)
+        .def("pack", pack_matrices)
         .def(
             "set_vector",
             [](Builder& builder, const std::string& slot, std::optional<int> layer, Array<float, 1> values) {

@@ -70,6 +70,25 @@ Floats unpack(const std::string& source, int num_outputs, int num_inputs, Array<
     return out;
 }
 
+// The bytes of a packed matrix; `by_groups`: through the slow twin.
+nb::bytes packed(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw,
+                 bool by_groups) {
+    const SourceType type = source_named(source);
+    const Matrix matrix = packed_shape(type, num_outputs, num_inputs);
+    const std::size_t row_bytes = source_of(type).row_bytes(num_inputs);
+    if (raw.size() != row_bytes * static_cast<std::size_t>(num_outputs)) throw std::invalid_argument("too few rows");
+    std::string strips(matrix.num_bytes(), '\xff');
+    for (int first = 0; first < num_outputs; first += kStrip) {
+        const int num_rows = std::min(kStrip, num_outputs - first);
+        const std::uint8_t* rows[kStrip];
+        for (int i = 0; i < num_rows; ++i) rows[i] = raw.data() + row_bytes * static_cast<std::size_t>(first + i);
+        auto* strip = reinterpret_cast<std::uint8_t*>(strips.data()) +
+                      matrix.strip_bytes() * static_cast<std::size_t>(first / kStrip);
+        (by_groups ? pack_strip_by_groups : pack_strip)(matrix, type, rows, num_rows, strip);
+    }
+    return nb::bytes(strips.data(), strips.size());
+}
+
 // Quantized activations with memory of their own.
 struct OwnedActivations {
     OwnedActivations(PaddedRows& rows, int group) {
@@ -296,6 +315,7 @@ SamplingRules make_rules(nb::handle from) {
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
+    m.def("packed", packed, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "by_groups"_a);
     m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a);
     m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "group"_a, "strips_each"_a);
     m.def("quantize", quantize, "isa"_a, "x"_a, "group"_a);

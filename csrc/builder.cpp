@@ -1,5 +1,6 @@
 #include "builder.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -12,6 +13,16 @@ SourceType source_named(const std::string& name) {
     throw std::invalid_argument("weight type '" + name + "' is not known");
 }
 
+namespace {
+
+bool is_order_of(const std::vector<std::int32_t>& order, int num_rows) {
+    if (order.empty()) return true;
+    const auto is_row = [num_rows](std::int32_t row) { return row >= 0 && row < num_rows; };
+    return order.size() == static_cast<std::size_t>(num_rows) && std::all_of(order.begin(), order.end(), is_row);
+}
+
+}  // namespace
+
 std::size_t packed_bytes(SourceType source, int num_outputs, int num_inputs) {
     return packed_shape(source, num_outputs, num_inputs).num_bytes();
 }
@@ -21,27 +32,35 @@ Builder::Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_
     model_->arena = Region(arena_bytes, true);
 }
 
-void Builder::set_matrix(const std::string& slot, int layer, SourceType source, int num_outputs, int num_inputs,
-                         const std::uint8_t* raw, std::size_t raw_bytes) {
-    const Source& from = source_of(source);
-    const auto blocks = static_cast<std::size_t>(num_inputs / from.block_elements);
-    const std::size_t expected =
-        static_cast<std::size_t>(num_outputs) * blocks * static_cast<std::size_t>(from.block_bytes);
-    if (num_inputs % from.block_elements != 0 || raw_bytes != expected) {
+void Builder::add_matrix(const std::string& slot, int layer, SourceType source, int num_outputs, int num_inputs,
+                         Rows rows, std::size_t raw_bytes, std::vector<std::int32_t> order) {
+    const std::size_t expected = static_cast<std::size_t>(num_outputs) * source_of(source).row_bytes(num_inputs);
+    if (num_inputs % source_of(source).block_elements != 0 || raw_bytes != expected) {
         throw std::invalid_argument("matrix '" + slot + "' has " + std::to_string(raw_bytes) + " bytes, not " +
                                     std::to_string(expected));
     }
-    Matrix& matrix = model_->matrix(slot, layer);
-    matrix = packed_shape(source, num_outputs, num_inputs);
-    if (used_ + matrix.num_bytes() > model_->arena.size()) {
+    if (!is_order_of(order, num_outputs)) throw std::invalid_argument("the row order of '" + slot + "' is malformed");
+    Matrix shape = packed_shape(source, num_outputs, num_inputs);
+    if (used_ + shape.num_bytes() > model_->arena.size()) {
         throw std::invalid_argument("matrix '" + slot + "' does not fit in the arena");
     }
-    pack(matrix, source, raw, model_->arena.data() + used_, team_);
-    used_ += matrix.num_bytes();
     // Of all inputs, the attention's lose most by coarse scales (docs/performance.md).
     const bool attends = slot == "q" || slot == "k" || slot == "v";
-    matrix.fine_activations = attends || layout_of(matrix.layout).group == kFineGroup;
-    layout_used_[static_cast<int>(matrix.layout)] = true;
+    shape.fine_activations = attends || layout_of(shape.layout).group == kFineGroup;
+    layout_used_[static_cast<int>(shape.layout)] = true;
+    places_.push_back(&model_->matrix(slot, layer));
+    incoming_.push_back({shape, source, rows, std::move(order), model_->arena.data() + used_});
+    used_ += shape.num_bytes();
+}
+
+std::optional<ReadFailure> Builder::pack() {
+    const std::optional<ReadFailure> failure = pack_all(incoming_, team_);
+    if (failure) return failure;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+        *places_[i] = incoming_[i].shape;
+        places_[i]->data = incoming_[i].destination;
+    }
+    return std::nullopt;
 }
 
 void Builder::set_vector(const std::string& slot, int layer, const float* values, std::size_t count) {

@@ -1,14 +1,16 @@
-// Builds a model from a file's tensors: shapes first, then tensors one by one, each packed as it comes.
+// Builds a model from a file's tensors: shapes first, then where each tensor lies, then all are packed at once.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "device.h"
 #include "model.h"
+#include "row_stream.h"
 
 namespace freehold {
 
@@ -18,8 +20,12 @@ class Builder {
     Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads);
 
     Model& model() { return *model_; }
-    void set_matrix(const std::string& slot, int layer, SourceType source, int num_outputs, int num_inputs,
-                    const std::uint8_t* raw, std::size_t raw_bytes);
+    // Takes note of a matrix; `rows` and what they lie in must stay until `pack`. `order` is empty, or has the stored
+    // row of each output. Matrices lie in the arena in the order of these calls.
+    void add_matrix(const std::string& slot, int layer, SourceType source, int num_outputs, int num_inputs, Rows rows,
+                    std::size_t raw_bytes, std::vector<std::int32_t> order = {});
+    // Packs all matrices that were added.
+    std::optional<ReadFailure> pack();
     void set_vector(const std::string& slot, int layer, const float* values, std::size_t count);
     // Names of the layouts in use, in the order of layouts.h.
     std::vector<std::string> layouts() const;
@@ -30,6 +36,8 @@ class Builder {
     std::unique_ptr<Model> model_;
     std::size_t used_ = 0;
     bool layout_used_[kNumLayouts] = {};
+    std::vector<IncomingMatrix> incoming_;
+    std::vector<Matrix*> places_;  // in the model, of the incoming ones
     Team team_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -139,25 +140,30 @@ void pack_quantized_column(const Layout& layout, GroupDecoder decode, const std:
 
 }  // namespace
 
-void pack(Matrix& matrix, SourceType source, const std::uint8_t* raw, std::uint8_t* destination, Team& team) {
+void pack_strip_by_groups(const Matrix& matrix, SourceType source, const std::uint8_t* const* rows, int num_rows,
+                          std::uint8_t* strip) {
     const Layout& layout = layout_of(matrix.layout);
-    const Source& from = source_of(source);
     const GroupDecoder decode = group_decoder(source);
-    const std::size_t row_bytes =
-        static_cast<std::size_t>(matrix.num_inputs / from.block_elements) * static_cast<std::size_t>(from.block_bytes);
-    const std::size_t strip_bytes = matrix.strip_bytes();
-    std::memset(destination, 0, matrix.num_bytes());
+    std::memset(strip, 0, matrix.strip_bytes());
+    for (int column = 0; column < num_rows; ++column) {
+        if (layout.quantized()) {
+            pack_quantized_column(layout, decode, rows[column], matrix.num_inputs, column, strip);
+        } else {
+            pack_plain_column(layout, source, rows[column], matrix.num_inputs, column, strip);
+        }
+    }
+}
+
+void pack(Matrix& matrix, SourceType source, const std::uint8_t* raw, std::uint8_t* destination, Team& team) {
+    const std::size_t row_bytes = source_of(source).row_bytes(matrix.num_inputs);
     team.run([&](int) {
         team.for_each(matrix.num_strips(), [&](int strip) {
-            std::uint8_t* to = destination + strip_bytes * static_cast<std::size_t>(strip);
-            for (int column = 0; column < kStrip && strip * kStrip + column < matrix.num_outputs; ++column) {
-                const std::uint8_t* row = raw + row_bytes * static_cast<std::size_t>(strip * kStrip + column);
-                if (layout.quantized()) {
-                    pack_quantized_column(layout, decode, row, matrix.num_inputs, column, to);
-                } else {
-                    pack_plain_column(layout, source, row, matrix.num_inputs, column, to);
-                }
-            }
+            const int first = strip * kStrip;
+            const int num_rows = std::min(kStrip, matrix.num_outputs - first);
+            const std::uint8_t* rows[kStrip];
+            for (int i = 0; i < num_rows; ++i) rows[i] = raw + row_bytes * static_cast<std::size_t>(first + i);
+            pack_strip(matrix, source, rows, num_rows,
+                       destination + matrix.strip_bytes() * static_cast<std::size_t>(strip));
         });
     });
     matrix.data = destination;

@@ -48,6 +48,15 @@ Matrix packed_shape(SourceType source, int num_outputs, int num_inputs);
 // Packs row-major `raw` bytes into `destination` (matrix.num_bytes() long) with all of the team's threads.
 void pack(Matrix& matrix, SourceType source, const std::uint8_t* raw, std::uint8_t* destination, Team& team);
 
+// Packs one strip, its padding included: rows[i] is output i's row as the file stores it. Outputs past num_rows become
+// zero weights.
+void pack_strip(const Matrix& matrix, SourceType source, const std::uint8_t* const* rows, int num_rows,
+                std::uint8_t* strip);
+
+// The same through the decoder of single groups, for every type: the slow twin.
+void pack_strip_by_groups(const Matrix& matrix, SourceType source, const std::uint8_t* const* rows, int num_rows,
+                          std::uint8_t* strip);
+
 // Dequantizes one output's weights: num_inputs floats, equal to the source type's own dequantization.
 void unpack_row(const Matrix& matrix, int output, float* weights);
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <random>
 #include <string>
@@ -77,9 +78,10 @@ std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type,
     }
     Builder builder(std::move(model), std::size_t{4} << 20, num_threads);
     unsigned seed = 1;
+    std::deque<std::vector<std::uint8_t>> files;
     const auto matrix = [&](const char* slot, int layer, int outputs, int inputs) {
-        const std::vector<std::uint8_t> raw = random_weights(type, outputs, inputs, seed++);
-        builder.set_matrix(slot, layer, type, outputs, inputs, raw.data(), raw.size());
+        const std::vector<std::uint8_t>& raw = files.emplace_back(random_weights(type, outputs, inputs, seed++));
+        builder.add_matrix(slot, layer, type, outputs, inputs, RowsInMemory{raw.data()}, raw.size());
     };
     const std::vector<float> ones(kHidden, 1.0f);
     matrix("embed", 0, kVocab, kHidden);
@@ -95,6 +97,7 @@ std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type,
         builder.set_vector("attn_norm", i, ones.data(), ones.size());
         builder.set_vector("mlp_norm", i, ones.data(), ones.size());
     }
+    if (builder.pack()) fail("memory can't be read");
     return builder.open(kernels, {.num_blocks = 32,
                                   .block_size = kBlockSize,
                                   .max_rows = 4,

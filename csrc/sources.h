@@ -32,6 +32,10 @@ struct Source {
     int block_elements;
     int block_bytes;
     LayoutId layout;  // the smallest native layout that holds every value exactly
+
+    constexpr std::size_t row_bytes(int num_inputs) const {
+        return static_cast<std::size_t>(num_inputs / block_elements) * static_cast<std::size_t>(block_bytes);
+    }
 };
 
 inline constexpr Source kSources[kNumSources] = {

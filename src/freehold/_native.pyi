@@ -37,9 +37,27 @@ class Builder:
         qkv_bias: bool,
         mlp_size: int,
     ) -> None: ...
-    def set_matrix(
-        self, slot: str, layer: int | None, source: str, num_outputs: int, num_inputs: int, data: NDArray[np.uint8]
+    def add_matrix(
+        self,
+        slot: str,
+        layer: int | None,
+        source: str,
+        num_outputs: int,
+        num_inputs: int,
+        data: NDArray[np.uint8],
+        order: NDArray[np.int32],
     ) -> None: ...
+    def add_file_matrix(
+        self,
+        slot: str,
+        layer: int | None,
+        source: str,
+        num_outputs: int,
+        num_inputs: int,
+        place: tuple[int, int, int],
+        order: NDArray[np.int32],
+    ) -> None: ...
+    def pack(self) -> tuple[int, int] | None: ...
     def set_vector(self, slot: str, layer: int | None, values: NDArray[np.float32]) -> None: ...
     def layouts(self) -> list[str]: ...
     def open(
@@ -80,6 +98,8 @@ class Device:
 class kernels:  # noqa: N801
     """Single kernels, for their parity tests."""
 
+    @staticmethod
+    def packed(source: str, num_outputs: int, num_inputs: int, raw: NDArray[np.uint8], by_groups: bool) -> bytes: ...
     @staticmethod
     def unpack(
         source: str, num_outputs: int, num_inputs: int, raw: NDArray[np.uint8], num_threads: int

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.arch.keys import Keys
-from freehold.arch.rules import Reorder, TensorRule, global_shapes, layer_shapes
+from freehold.arch.rules import RowOrder, TensorRule, global_shapes, layer_shapes
 from freehold.arch.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeSpec, Slot
 from freehold.errors import ModelFileError
 
@@ -207,14 +207,14 @@ def make_rules(
     spec: ModelSpec,
     global_names: dict[Slot, str],
     layer_names: dict[Slot, str],
-    reorders: dict[Slot, Reorder] | None = None,
+    row_orders: dict[Slot, RowOrder] | None = None,
 ) -> list[TensorRule]:
     """One rule for each tensor that the spec asks for."""
-    reorders = reorders or {}
+    row_orders = row_orders or {}
     rules = [TensorRule(slot, None, global_names[slot], shape) for slot, shape in global_shapes(spec).items()]
     for index, layer in enumerate(spec.layers):
         rules += [
-            TensorRule(slot, index, layer_names[slot].format(layer=index), shape, reorders.get(slot))
+            TensorRule(slot, index, layer_names[slot].format(layer=index), shape, row_orders.get(slot))
             for slot, shape in layer_shapes(layer, spec.hidden_size).items()
         ]
     return rules

@@ -48,5 +48,5 @@ def read_gguf_llama(keys: Keys, facts: GgufFacts) -> Reading:
     sizes = read_gguf_sizes(keys, vocab_size=facts.vocab_size, tied_embeddings=facts.tied_embeddings)
     rope = read_gguf_rope(keys, sizes.head_dim, facts.rope_factors)
     spec = make_spec(sizes, family=FAMILY, rope=rope, windows=[read_gguf_window(keys)] * sizes.num_layers)
-    reorders = {Slot.Q: pairs_to_halves(sizes.num_heads), Slot.K: pairs_to_halves(sizes.num_kv_heads)}
-    return spec, make_rules(spec, GGUF_GLOBAL_NAMES, GGUF_LAYER_NAMES, reorders)
+    row_orders = {Slot.Q: pairs_to_halves(sizes.num_heads), Slot.K: pairs_to_halves(sizes.num_kv_heads)}
+    return spec, make_rules(spec, GGUF_GLOBAL_NAMES, GGUF_LAYER_NAMES, row_orders)

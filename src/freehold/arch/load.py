@@ -71,9 +71,19 @@ class Weights:
 
     def get(self, slot: Slot, layer: int | None = None) -> Tensor:
         """The tensor of a slot, with canonical row order. Raises KeyError for a slot that the spec doesn't have."""
+        tensor, order = self.stored(slot, layer)
+        tensor = tensor.in_memory()
+        if order is None:
+            return tensor
+        data = tensor.data.reshape(tensor.shape[0], tensor.row_bytes)[order].reshape(-1)
+        data.flags.writeable = False
+        return Tensor(tensor.name, tensor.dtype, tensor.shape, data)
+
+    def stored(self, slot: Slot, layer: int | None = None) -> tuple[Tensor, NDArray[np.int32] | None]:
+        """The tensor of a slot as its file stores it, unread, and the stored row of each canonical one where they
+        differ. Raises KeyError for a slot that the spec doesn't have."""
         rule = self._rules[slot, layer]
-        tensor = self._tensors[rule.name].in_memory()
-        return rule.reorder(tensor) if rule.reorder else tensor
+        return self._tensors[rule.name], rule.row_order(rule.shape[0]) if rule.row_order else None
 
     def dtype(self, slot: Slot, layer: int | None = None) -> DType:
         """The storage type of a slot's tensor, without reading it."""

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freehold.arch.spec import LayerSpec, ModelSpec, Slot
-from freehold.files.tensors import Tensor
 
-Reorder = Callable[[Tensor], Tensor]
-"""Brings a tensor's rows into canonical order without touching their bytes."""
+RowOrder = Callable[[int], NDArray[np.int32]]
+"""The file's row for each row in canonical order, given their number. Rows are whole in every storage type (blocks lie
+along the last axis), so moving them loses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class TensorRule:
         layer: None for slots that occur once.
         name: as in the file.
         shape: outermost axis first.
-        reorder: applied when the tensor is read; None if the file has the canonical order.
+        row_order: where the file has other than the canonical order.
     """
 
     slot: Slot
     layer: int | None
     name: str
     shape: tuple[int, ...]
-    reorder: Reorder | None = None
+    row_order: RowOrder | None = None
 
 
 Reading = tuple[ModelSpec, list[TensorRule]]
@@ -85,17 +85,11 @@ def layer_shapes(layer: LayerSpec, hidden_size: int) -> dict[Slot, tuple[int, ..
     }
 
 
-def pairs_to_halves(num_heads: int) -> Reorder:
-    """Reorder for rows that are rotated in adjacent pairs: row 2 i of a head moves to i, row 2 i + 1 to E / 2 + i.
+def pairs_to_halves(num_heads: int) -> RowOrder:
+    """Order for rows that are rotated in adjacent pairs: row 2 i of a head moves to i, row 2 i + 1 to E / 2 + i."""
 
-    Rows are whole in every storage type (blocks lie along the last axis), so moving them loses nothing.
-    """
+    def order(num_rows: int) -> NDArray[np.int32]:
+        pairs = np.arange(num_rows, dtype=np.int32).reshape(num_heads, num_rows // num_heads // 2, 2)
+        return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(-1)
 
-    def reorder(tensor: Tensor) -> Tensor:
-        num_rows = tensor.shape[0]
-        rows = tensor.data.reshape(num_heads, num_rows // num_heads // 2, 2, tensor.row_bytes)
-        moved = np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(-1)
-        moved.flags.writeable = False
-        return Tensor(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, data=moved)
-
-    return reorder
+    return order

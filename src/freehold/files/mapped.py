@@ -1,6 +1,7 @@
 """Model files mapped into memory: opened once, measured once, and watched for changes under our feet."""
 
 import contextlib
+import errno
 import mmap
 import os
 import stat
@@ -90,6 +91,11 @@ class MappedFile:
         """State of the file at opening."""
         return self._stamp
 
+    @property
+    def descriptor(self) -> int:
+        """Of the open file, for readers in native code. It stays this object's."""
+        return self._fd
+
     def check_unchanged(self) -> None:
         """Compare the open file and its name with their state at opening.
 
@@ -123,15 +129,22 @@ class MappedFile:
             try:
                 num_read = os.preadv(self._fd, [rest], start + num_bytes - len(rest))
             except OSError as error:
-                raise ModelFileError(f"{self.path} can't be read ({error.strerror}); check its disk.") from None
+                raise self.read_error(error.errno or errno.EIO) from None
             if num_read == 0:
-                now = os.fstat(self._fd).st_size
-                raise ModelFileError(
-                    f"{self.path} was truncated from {self.size} to {now} bytes while in use; restore it and restart."
-                )
+                raise self.read_error(0)
             rest = rest[num_read:]
         data.flags.writeable = False
         return data
+
+    def read_error(self, error_number: int) -> ModelFileError:
+        """What to raise where a read failed with that `errno`, or met the file's end (0) before all was read."""
+        if error_number:
+            reason = os.strerror(error_number)
+            return ModelFileError(f"{self.path} can't be read ({reason}); check its disk.")
+        now = os.fstat(self._fd).st_size
+        return ModelFileError(
+            f"{self.path} was truncated from {self.size} to {now} bytes while in use; restore it and restart."
+        )
 
     def release_pages(self) -> None:
         """Drop this mapping's pages from resident memory. They come back from the page cache or disk when read."""

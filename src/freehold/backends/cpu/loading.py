@@ -10,7 +10,9 @@ from freehold.arch.load import Weights
 from freehold.arch.spec import ModelSpec, RopeSpec, Slot
 from freehold.backends.base import BackendOptions
 from freehold.errors import ConfigError
+from freehold.files.mapped import MappedFile
 from freehold.files.quants import dequantize
+from freehold.files.tensors import MappedTensor
 
 VECTOR_SLOTS = frozenset(
     {
@@ -72,10 +74,7 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
         options.num_threads,
     )
     _describe_layers(builder, spec)
-    for slot, layer, (num_outputs, num_inputs) in matrices:
-        tensor = weights.get(slot, layer)
-        data = np.ascontiguousarray(tensor.data).reshape(-1)
-        builder.set_matrix(slot.value, layer, tensor.dtype.name, num_outputs, num_inputs, data)
+    _pack(builder, weights, matrices)
     for slot, layer in weights:
         if slot in VECTOR_SLOTS:
             vector = np.ascontiguousarray(dequantize(weights.get(slot, layer)), dtype=np.float32)
@@ -94,7 +93,33 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
     return LoadedModel(device, layouts, weight_bytes)
 
 
-def _matrix_shapes(spec: ModelSpec) -> Iterator[tuple[Slot, int | None, tuple[int, int]]]:
+_Matrix = tuple[Slot, int | None, tuple[int, int]]
+"""Slot, layer, and (outputs, inputs)."""
+
+
+def _pack(builder: _native.Builder, weights: Weights, matrices: list[_Matrix]) -> None:
+    """Pack all matrices, those that lie in files straight from there.
+
+    Raises:
+        ModelFileError: a file was truncated meanwhile, or can't be read.
+    """
+    files: dict[int, MappedFile] = {}
+    for index, (slot, layer, shape) in enumerate(matrices):
+        tensor, row_order = weights.stored(slot, layer)
+        order = np.empty(0, np.int32) if row_order is None else row_order
+        if isinstance(tensor, MappedTensor):
+            place = (tensor.file.descriptor, tensor.start, tensor.data.size)
+            builder.add_file_matrix(slot.value, layer, tensor.dtype.name, *shape, place, order)
+            files[index] = tensor.file
+        else:
+            data = np.ascontiguousarray(tensor.data).reshape(-1)
+            builder.add_matrix(slot.value, layer, tensor.dtype.name, *shape, data, order)
+    if (failure := builder.pack()) is not None:
+        index, error_number = failure
+        raise files[index].read_error(error_number)
+
+
+def _matrix_shapes(spec: ModelSpec) -> Iterator[_Matrix]:
     """Every matrix in the order in which a step reads them, which becomes their order in memory."""
     hidden = spec.hidden_size
     if not spec.tied_embeddings:
