@@ -333,4 +333,6 @@ NB_MODULE(_native, m) {
     bind_device(m);
     nb::module_ kernels = m.def_submodule("kernels", "Single kernels, for their parity tests.");
     bind_kernels(kernels);
+    nb::module_ limits = m.def_submodule("limits", "What this machine can do at most.");
+    bind_limits(limits);
 }

@@ -95,6 +95,14 @@ class Device:
     @property
     def isa(self) -> str: ...
 
+class limits:  # noqa: N801
+    """What this machine can do at most; see `freehold.limits`."""
+
+    @staticmethod
+    def compute_peaks(isa: str, num_threads: int, num_bursts: int) -> list[tuple[str, int, int, float, float]]: ...
+    @staticmethod
+    def read_rates(isa: str, jobs: Sequence[tuple[int, int, int]], num_rounds: int) -> list[list[float]]: ...
+
 class kernels:  # noqa: N801
     """Single kernels, for their parity tests."""
 

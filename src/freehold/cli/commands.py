@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from freehold import __version__
-from freehold.cli import doctor, serve, store, synth, talk
+from freehold.cli import doctor, limits, serve, store, synth, talk
 
 app = typer.Typer(
     name="freehold",
@@ -25,6 +25,7 @@ app.command("list")(store.list_models)
 app.command()(store.rm)
 app.command()(synth.synth)
 app.command()(doctor.doctor)
+app.command()(limits.limits)
 
 
 def _print_version(wanted: bool) -> None:
