@@ -35,6 +35,16 @@ def weight_bytes(spec: ModelSpec, weights: Weights) -> int:
     return sum(tensor_bytes(weights.dtype(slot, layer), shape) for slot, layer, shape in _all_shapes(spec))
 
 
+def step_weight_bytes(spec: ModelSpec, weights: Weights) -> int:
+    """Bytes of the matrices that every step reads whole, in the file's own storage types. An embedding that is no head
+    isn't among them: a step reads one row of it for each token."""
+    return sum(
+        tensor_bytes(weights.dtype(slot, layer), shape)
+        for slot, layer, shape in _all_shapes(spec)
+        if len(shape) == 2 and (slot != Slot.EMBED or spec.tied_embeddings)
+    )
+
+
 def kv_token_bytes(spec: ModelSpec, kv_dtype: Literal["bf16", "f32"]) -> int:
     """Bytes of one token's keys and values over all layers."""
     elements = sum(2 * layer.attention.num_kv_heads * layer.attention.head_dim for layer in spec.layers)
