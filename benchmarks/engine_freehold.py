@@ -1,0 +1,66 @@
+"""Freehold behind `engine_worker`, through its Python API.
+
+python benchmarks/engine_freehold.py MODEL.gguf [--threads 2] [--activations int8] [--kv-cache 1g]
+"""
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from engine_worker import serve
+
+from freehold import LLM, SamplingParams, __version__
+
+
+class Freehold:
+    """An `LLM` whose answers are timed."""
+
+    def __init__(self, model: Path, threads: int, activations: str, kv_cache: str) -> None:
+        self._llm = LLM(model, threads=threads, activations=activations, kv_cache_memory_bytes=kv_cache)
+
+    def describe(self) -> dict[str, Any]:
+        info = self._llm.info
+        return {
+            "version": __version__,
+            "fingerprint": info.fingerprint,
+            "vocab_size": info.vocab_size,
+            "weight_bytes": info.weight_bytes,
+            "load_s": info.load_s,
+        }
+
+    def run(self, prompts: list[list[int]], num_output: int) -> dict[str, float]:
+        return asyncio.run(self._run(prompts, num_output))
+
+    async def _run(self, prompts: list[list[int]], num_output: int) -> dict[str, float]:
+        params = SamplingParams(temperature=0.0, max_tokens=num_output, ignore_eos=True)
+        arrivals: list[list[float]] = [[] for _ in prompts]
+
+        async def answer(prompt: list[int], times: list[float]) -> None:
+            async for piece in self._llm.astream(prompt, params):
+                times.extend([time.perf_counter()] * len(piece.token_ids))
+
+        started_s = time.perf_counter()
+        await asyncio.gather(*(answer(prompt, times) for prompt, times in zip(prompts, arrivals, strict=True)))
+        if any(len(times) != num_output for times in arrivals):
+            raise SystemExit(f"{num_output} tokens were asked for, {[len(times) for times in arrivals]} came")
+        # All answers grow from the last one's first token until the first one is complete.
+        begin_s = max(times[0] for times in arrivals)
+        end_s = min(times[-1] for times in arrivals)
+        num_decoded = sum(begin_s < at <= end_s for times in arrivals for at in times)
+        return {"prefill_s": begin_s - started_s, "decode_s": end_s - begin_s, "num_decoded": num_decoded}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--activations", default="int8")
+    parser.add_argument("--kv-cache", default="1g")
+    arguments = parser.parse_args()
+    serve(Freehold(arguments.model, arguments.threads, arguments.activations, arguments.kv_cache))
+
+
+if __name__ == "__main__":
+    main()
