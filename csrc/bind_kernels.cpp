@@ -116,7 +116,7 @@ Floats linear(const std::string& isa, const std::string& source, int num_outputs
     const Matrix& m = packed.get();
     OwnedActivations activations(rows, group);
     if (int8 && layout_of(m.layout).quantized()) {
-        for (int r = 0; r < rows.num_rows; ++r) kernels.quantize(activations.view, r);
+        for (int r = 0; r < rows.num_rows; ++r) kernels.quantize(activations.view, r, 0, rows.row(r), rows.stride);
     }
     const int stride = m.padded_outputs();
     Floats padded = new_array(static_cast<std::size_t>(rows.num_rows), static_cast<std::size_t>(stride));
@@ -142,7 +142,9 @@ Floats linear(const std::string& isa, const std::string& source, int num_outputs
 nb::tuple quantize(const std::string& isa, Array<float, 2> x, int group) {
     PaddedRows rows(x);
     OwnedActivations activations(rows, group);
-    for (int r = 0; r < rows.num_rows; ++r) choose_kernels(isa).quantize(activations.view, r);
+    for (int r = 0; r < rows.num_rows; ++r) {
+        choose_kernels(isa).quantize(activations.view, r, 0, rows.row(r), rows.stride);
+    }
     const auto num_rows = static_cast<std::size_t>(rows.num_rows);
     Floats q = new_array(num_rows, static_cast<std::size_t>(rows.stride));
     Floats scale = new_array(num_rows, static_cast<std::size_t>(rows.stride / group));

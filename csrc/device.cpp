@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "outcome.h"
+#include "step_work.h"
 #include "threads/float_mode.h"
 
 namespace freehold {
@@ -16,6 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kRememberedSteps = 64;  // more than a runner keeps in flight
+
+bool computes_bf16_dots(const KernelTable& kernels, const DeviceOptions& options) {
+    return options.int8 && options.bf16_kv && kernels.bf16_dot;
+}
 
 [[noreturn]] void refuse(const Step& step, const std::string& why) {
     throw StepRefused("step " + std::to_string(step.id) + ": " + why);
@@ -28,9 +33,12 @@ Device::Device(std::unique_ptr<Model> model, const KernelTable& kernels, const D
       kernels_(kernels),
       options_(options),
       kv_(*model_, options.num_blocks, options.block_size, options.bf16_kv),
-      scratch_(*model_, options.max_tokens, options.num_threads, options.int8),
+      scratch_(*model_, {.max_tokens = options.max_tokens,
+                         .num_threads = options.num_threads,
+                         .int8 = options.int8,
+                         .bf16_dot = computes_bf16_dots(kernels, options)}),
       team_(options.num_threads, options.pin),
-      forward_(*model_, kv_, scratch_, kernels, team_, options.int8) {
+      forward_(*model_, kv_, scratch_, kernels, team_, options.int8, computes_bf16_dots(kernels, options)) {
     for (int thread = 0; thread < team_.size(); ++thread) samplers_.emplace_back(model_->vocab_size);
     driver_ = std::thread([this] { drive(); });
 }
@@ -73,6 +81,17 @@ void Device::call(const std::function<void()>& work) {
 
 void Device::copy_block(int source, int destination) {
     std::memcpy(kv_.block(destination), kv_.block(source), kv_.block_bytes());
+}
+
+void Device::start_profile(int max_steps) {
+    auto profile = std::make_unique<Profile>(team_.size(), max_steps);
+    call([&] { profile_ = std::move(profile); });
+}
+
+std::unique_ptr<Profile> Device::stop_profile() {
+    std::unique_ptr<Profile> profile;
+    call([&] { profile = std::move(profile_); });
+    return profile;
 }
 
 void Device::submit(Step step) {
@@ -213,14 +232,18 @@ void Device::run_step(Pending& pending) {
     check(step);
     const auto start = Clock::now();
     Outcome outcome(step, model_->vocab_size, kernels_);
-    forward_.prepare(step);
+    if (profile_) {
+        profile_->begin_step(static_cast<int>(step.rows.size()), static_cast<int>(step.token_ids.size()));
+        if (profile_->recording()) add_step_work(*model_, kv_, step, outcome.num_logits(), *profile_);
+    }
+    forward_.prepare(step, profile_ && profile_->recording() ? profile_.get() : nullptr);
     double waited_s = 0.0;
     const bool defers =
         std::any_of(step.rows.begin(), step.rows.end(), [](const StepRow& row) { return row.deferred; });
     if (defers) {
         team_.run([&](int thread) {
             forward_.layers(thread);
-            outcome.begin(forward_, scratch_);
+            outcome.begin(forward_, scratch_, thread);
         });
         waited_s = wait_for_masks(pending);
     }
@@ -228,6 +251,7 @@ void Device::run_step(Pending& pending) {
         if (!defers) forward_.layers(thread);
         outcome.run(forward_, scratch_, team_, samplers_, pending.masks, defers, thread);
     });
+    if (profile_) profile_->end_step();
     pending.output.run_s = std::chrono::duration<double>(Clock::now() - start).count() - waited_s;
     pending.output.rows = outcome.results();
     for (std::size_t row = 0; row < last.size(); ++row) {

@@ -47,6 +47,10 @@ class Device {
     void copy_block(int source, int destination);
     std::uint8_t* block(int block_id) const { return kv_.block(block_id); }
     std::size_t block_bytes() const { return kv_.block_bytes(); }
+    // Records the next steps, at most `max_steps`; drops a profile that runs.
+    void start_profile(int max_steps);
+    // Null if none was started.
+    std::unique_ptr<Profile> stop_profile();
     std::size_t scratch_bytes() const;
     int vocab_size() const { return model_->vocab_size; }
     const char* isa() const { return kernels_.isa; }
@@ -75,6 +79,7 @@ class Device {
     KvPool kv_;
     Scratch scratch_;
     Team team_;
+    std::unique_ptr<Profile> profile_;  // while one is taken
     Forward forward_;
     std::vector<SamplerScratch> samplers_;                        // one a thread
     std::map<std::int64_t, std::vector<std::int32_t>> last_ids_;  // of recent steps, by row; driver thread only

@@ -1,61 +1,46 @@
 // The forward pass of one step over a whole batch, run by all threads of the team through the same code.
+//
+// Many rows: a thread takes a block of rows through all that lies between one layer's attention and the next one's, so
+// that what it computes on the way stays in its cache. Few rows: threads share out the outputs of each linear layer, so
+// that the weights are read once, each thread its own run of them. Results are the same.
 #pragma once
 
-#include <vector>
-
-#include "attention_plan.h"
-#include "kernels.h"
-#include "kv_pool.h"
-#include "model.h"
-#include "scratch.h"
-#include "step.h"
-#include "threads/team.h"
+#include "attention.h"
+#include "layer_ops.h"
 
 namespace freehold {
 
-struct LinearJob {
-    const Matrix* matrix;
-    float* out;
-    int out_stride;
-    bool add;
-};
-
 class Forward {
   public:
-    Forward(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team, bool int8);
+    Forward(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team, bool int8,
+            bool bf16_dot);
 
-    // Lays out the work of a step; its inputs are known by now. Called by one thread.
-    void prepare(const Step& step);
+    // Lays out the work of a step; its inputs are known by now. `profile`, if any, times it. Called by one thread.
+    void prepare(const Step& step, Profile* profile);
     // Embeds the inputs and runs all layers: the residual stream is in scratch afterwards. Called by every thread.
     void layers(int thread);
     // Logits of the inputs `tokens[0 .. count)`, in scratch. Called by every thread.
-    void logits(const int* tokens, int count);
+    void logits(int thread, const int* tokens, int count);
+    Profile* profile() const { return ops_.profile(); }
 
   private:
-    void project(const Layer& layer, const Activations& normed);
-    void place_token(const Layer& layer, int layer_index, int token);
-    void attend(const Layer& layer, int layer_index, int thread);
-    AttendCall attend_call(const Layer& layer, int layer_index, const AttentionItem& item) const;
-    void finish(const AttendCall& call, const AttentionItem& item, const float* state) const;
-    void norm(const std::vector<float>& weight, const Activations& out, int token, int row, bool quantize);
-    void linear(const Activations& input, int num_rows, std::initializer_list<LinearJob> jobs);
-    int group_of(std::initializer_list<const Matrix*> matrices) const;
-    bool quantizes(std::initializer_list<const Matrix*> matrices) const;
+    void layers_by_rows(int thread);
+    void layers_by_outputs(int thread);
+    void rows_into_attention(int thread, int layer, TokenSpan tokens);
+    void rows_out_of_attention(int thread, int layer, TokenSpan tokens);
+    void heads_by_units(int thread, int layer);
+    // Calls part(strip_begin, strip_end, what the thread reads next) for each share of a matrix's strips. `after` is
+    // what comes after all of them.
+    template <class Part>
+    void share_strips(int thread, const Matrix& matrix, int most_each, const std::uint8_t* after, Part&& part);
+    const std::uint8_t* first_heads(int thread, int layer) const;
+    const std::uint8_t* first_strips(int thread, const Matrix& matrix) const;
 
-    Model& model_;
-    const KvPool& kv_;
-    const Scratch& scratch_;
-    const KernelTable& kernels_;
+    const Model& model_;
     Team& team_;
-    bool int8_;
-    bool bf16_dot_;  // attention rounds queries and weights to bf16
-
-    const Step* step_ = nullptr;
-    int num_tokens_ = 0;
-    std::vector<int> token_row_;   // row of the step that each token belongs to
-    std::vector<int> layer_plan_;  // index into plans_
-    std::vector<AttentionPlan> plans_;
-    std::vector<const AttentionShape*> plan_shapes_;
+    LayerOps ops_;
+    Attention attention_;
+    int num_blocks_ = 0;  // of rows, that threads take through layers; 0: they share outputs
 };
 
 }  // namespace freehold

@@ -29,6 +29,20 @@ struct Activations {
     float* scaled_sums32 = nullptr;  // (rows, stride / 32): the same over 32 inputs
     int stride = 0;                  // padded inputs
     int group = kFineGroup;          // inputs that share one scale: 16 or 32
+
+    // The rows from `row` on.
+    FREEHOLD_INLINE Activations from_row(int row) const {
+        const std::ptrdiff_t inputs = std::ptrdiff_t{row} * stride;
+        Activations a = *this;
+        if (x != nullptr) a.x += inputs;
+        if (q == nullptr) return a;
+        a.q += inputs;
+        a.scale += inputs / group;
+        a.sums += inputs / group;
+        a.scaled_sums += inputs / kFineGroup;
+        a.scaled_sums32 += inputs / (2 * kFineGroup);
+        return a;
+    }
 };
 
 // out[row, column] (+)= sum over inputs of weight * activation, for some rows and some strips of a matrix.
@@ -44,6 +58,8 @@ struct LinearCall {
     int out_stride;
     bool add;   // to what `out` holds
     bool int8;  // use the quantized activations
+    // What the thread reads after these strips, if known: prefetched as they end.
+    const std::uint8_t* next = nullptr;
 };
 
 // Ends the process: activations whose scales are coarser than a weight group would give wrong sums.
@@ -81,6 +97,12 @@ struct KvView {
     }
 };
 
+// Keys and values that the thread reads after those of a call, up to one piece: prefetched meanwhile.
+struct KvAhead {
+    KvView kv;
+    int first_pos, end_pos;  // first_pos is a multiple of 16
+};
+
 // Queries of consecutive tokens, all heads that share one key/value head.
 struct AttendCall {
     KvView kv;
@@ -91,6 +113,7 @@ struct AttendCall {
     int first_pos;  // of token 0
     int num_tokens;
     int window;  // keys a query sees, itself included; INT_MAX for all
+    const KvAhead* ahead = nullptr;
 };
 
 // The state of a query: a softmax over the positions so far, not yet normalized: `values` holds the sum of weight *
@@ -123,8 +146,8 @@ struct KernelTable {
     // out = x / sqrt(mean(x^2) + eps) * weight; `count` real elements, rows padded to `padded`.
     void (*rms_norm)(const float* x, const float* weight, int count, int padded, float eps, float* out);
 
-    // Fills row `row` of the quantized parts from its float part.
-    void (*quantize)(const Activations& activations, int row);
+    // Fills `count` inputs of row `row`, from `first` on, in the quantized parts; both are multiples of 32.
+    void (*quantize)(const Activations& activations, int row, int first, const float* x, int count);
 
     // out = silu(gate) * up.
     void (*silu_mul)(const float* gate, const float* up, int padded, float* out);

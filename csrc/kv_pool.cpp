@@ -29,6 +29,11 @@ KvPool::KvPool(const Model& model, int num_blocks, int block_size, bool bf16)
     region_ = Region(block_bytes_ * static_cast<std::size_t>(num_blocks), false);
 }
 
+double KvPool::position_bytes(const AttentionShape& a) const {
+    const std::size_t block = key_bytes(a, block_size_, bf16_) + value_bytes(a, block_size_, bf16_);
+    return static_cast<double>(block) * a.num_kv_heads / block_size_;
+}
+
 KvView KvPool::view(const AttentionShape& a, int layer, int kv_head, const std::int32_t* block_ids) const {
     const std::size_t keys = key_bytes(a, block_size_, bf16_);
     const std::size_t values = value_bytes(a, block_size_, bf16_);

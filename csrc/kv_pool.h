@@ -20,6 +20,8 @@ class KvPool {
     int num_blocks() const { return num_blocks_; }
     bool bf16() const { return bf16_; }
     int block_size() const { return block_size_; }
+    // Bytes of keys and values of one position and layer.
+    double position_bytes(const AttentionShape& a) const;
     std::size_t block_bytes() const { return block_bytes_; }
     std::uint8_t* block(int block_id) const {
         return region_.data() + block_bytes_ * static_cast<std::size_t>(block_id);

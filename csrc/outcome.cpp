@@ -38,8 +38,8 @@ int Outcome::count_from(const Scratch& scratch, int begin) const {
     return std::min(scratch.max_logit_rows(), static_cast<int>(targets_.size()) - begin);
 }
 
-void Outcome::begin(Forward& forward, const Scratch& scratch) {
-    forward.logits(tokens_.data(), count_from(scratch, 0));
+void Outcome::begin(Forward& forward, const Scratch& scratch, int thread) {
+    forward.logits(thread, tokens_.data(), count_from(scratch, 0));
 }
 
 void Outcome::run(Forward& forward, const Scratch& scratch, Team& team, std::vector<SamplerScratch>& samplers,
@@ -47,8 +47,9 @@ void Outcome::run(Forward& forward, const Scratch& scratch, Team& team, std::vec
     const auto total = static_cast<int>(targets_.size());
     for (int begin = 0; begin < total; begin += scratch.max_logit_rows()) {
         const int count = count_from(scratch, begin);
-        if (begin > 0 || !begun) forward.logits(tokens_.data() + begin, count);
+        if (begin > 0 || !begun) forward.logits(thread, tokens_.data() + begin, count);
         team.for_each(count, [&](int i) {
+            const Timed timed(forward.profile(), thread, Phase::sample, 0);
             float* logits = scratch.logits + static_cast<std::ptrdiff_t>(i) * scratch.logit_stride();
             take(targets_[index_of(begin + i)], logits, masks, samplers[index_of(thread)]);
         });

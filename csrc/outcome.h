@@ -12,8 +12,10 @@ class Outcome {
   public:
     Outcome(const Step& step, int vocab_size, const KernelTable& kernels);
 
+    // Inputs whose logits are computed.
+    int num_logits() const { return static_cast<int>(targets_.size()); }
     // Called by one thread, then by every thread of the team alike. The first logits, for which no mask is needed.
-    void begin(Forward& forward, const Scratch& scratch);
+    void begin(Forward& forward, const Scratch& scratch, int thread);
     // Everything else; `begun` if `begin` has run. `masks` are those of deferred rows, whole.
     void run(Forward& forward, const Scratch& scratch, Team& team, std::vector<SamplerScratch>& samplers,
              const Masks& masks, bool begun, int thread);

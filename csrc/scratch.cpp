@@ -1,11 +1,13 @@
 #include "scratch.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace freehold {
 namespace {
 
 constexpr int kMaxLogitRows = 64;  // more rows would only add memory: the head is read once per 64
+static_assert(kMaxLogitRows <= kBlockRows);
 constexpr int kQueriesPerItem = 48;
 
 // Hands out 64-byte aligned parts; first run counts, second run places.
@@ -25,7 +27,22 @@ class Carver {
     std::size_t used_ = 0;
 };
 
+std::size_t area(int rows, int width) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width); }
+
+void take_quantized(Carver& carver, std::size_t inputs, Activations& a) {
+    a.q = carver.take<std::int8_t>(inputs);
+    a.scale = carver.take<float>(inputs / kFineGroup);
+    a.sums = carver.take<std::int32_t>(inputs / kFineGroup);
+    a.scaled_sums = carver.take<float>(inputs / kFineGroup);
+    a.scaled_sums32 = carver.take<float>(inputs / kFineGroup / 2);
+}
+
 }  // namespace
+
+int heads_per_unit(int num_heads, int head_dim) {
+    const int heads = kStrip / std::gcd(kStrip, head_dim);
+    return num_heads % heads == 0 ? heads : num_heads;
+}
 
 int tokens_per_item(const AttentionShape& shape) {
     return std::clamp(kQueriesPerItem / (shape.num_heads / shape.num_kv_heads), 1, kTilePositions);
@@ -34,46 +51,44 @@ int tokens_per_item(const AttentionShape& shape) {
 Widths widths_of(const Model& model) {
     Widths w;
     w.hidden = model.padded_hidden();
+    w.chunk = kChunkStrips * kStrip;
     for (const Layer& layer : model.layers) {
         const AttentionShape& a = layer.attention;
         w.queries = std::max(w.queries, round_up(a.query_size(), kStrip));
-        w.keys = std::max(w.keys, round_up(a.kv_size(), kStrip));
         w.mlp = std::max(w.mlp, round_up(layer.mlp_size, kStrip));
         w.query_tile = std::max(w.query_tile, tokens_per_item(a) * (a.num_heads / a.num_kv_heads));
         w.value_stride = std::max(w.value_stride, round_up(a.head_dim, kPanel));
+        for (const int heads : {a.num_heads, a.num_kv_heads}) {
+            w.chunk = std::max(w.chunk, round_up(heads_per_unit(heads, a.head_dim) * a.head_dim, kStrip));
+        }
     }
-    w.inputs = std::max({w.hidden, w.queries, w.mlp});
+    w.inputs = std::max(w.hidden, w.queries);
     return w;
 }
 
-Scratch::Scratch(const Model& model, int max_tokens, int num_threads, bool int8) : widths_(widths_of(model)) {
-    const auto tokens = static_cast<std::size_t>(max_tokens);
-    max_logit_rows_ = std::min(max_tokens, kMaxLogitRows);
+Scratch::Scratch(const Model& model, const ScratchOptions& options)
+    : widths_(widths_of(model)), threads_(static_cast<std::size_t>(options.num_threads)) {
+    max_logit_rows_ = std::min(options.max_tokens, kMaxLogitRows);
     logit_stride_ = round_up(model.vocab_size, kStrip);
-    state_floats_ =
-        static_cast<std::size_t>(widths_.query_tile) * static_cast<std::size_t>(partial_stride(widths_.value_stride));
-    const auto rows = [&](int width) { return tokens * static_cast<std::size_t>(width); };
+    const auto rows = [&](int width) { return area(options.max_tokens, width); };
     const auto place = [&](Carver& carver) {
         hidden = carver.take<float>(rows(widths_.hidden));
-        normed = carver.take<float>(rows(widths_.hidden));
-        queries = carver.take<float>(rows(widths_.queries));
-        half_queries = carver.take<std::uint16_t>(rows(widths_.queries));
-        keys = carver.take<float>(rows(widths_.keys));
-        values = carver.take<float>(rows(widths_.keys));
+        if (options.bf16_dot) {
+            half_queries = carver.take<std::uint16_t>(rows(widths_.queries));
+        } else {
+            queries = carver.take<float>(rows(widths_.queries));
+        }
         attended = carver.take<float>(rows(widths_.queries));
-        gate = carver.take<float>(rows(widths_.mlp));
-        up = carver.take<float>(rows(widths_.mlp));
-        logits =
-            carver.take<float>(static_cast<std::size_t>(max_logit_rows_) * static_cast<std::size_t>(logit_stride_));
-        states_ = carver.take<float>(state_floats_ * static_cast<std::size_t>(num_threads));
+        inner_.x = carver.take<float>(rows(widths_.mlp));
+        if (options.int8) take_quantized(carver, rows(widths_.mlp), inner_);
+        logits = carver.take<float>(area(max_logit_rows_, logit_stride_));
         piece_states = carver.take<float>(kPieceFloats);
-        if (int8) {
-            const std::size_t inputs = rows(widths_.inputs);
-            quantized_.q = carver.take<std::int8_t>(inputs);
-            quantized_.scale = carver.take<float>(inputs / kFineGroup);
-            quantized_.sums = carver.take<std::int32_t>(inputs / kFineGroup);
-            quantized_.scaled_sums = carver.take<float>(inputs / kFineGroup);
-            quantized_.scaled_sums32 = carver.take<float>(inputs / kFineGroup / 2);
+        for (OfThread& thread : threads_) {
+            thread.input.x = carver.take<float>(area(kBlockRows, widths_.inputs));
+            if (options.int8) take_quantized(carver, area(kBlockRows, widths_.inputs), thread.input);
+            thread.first = carver.take<float>(area(kBlockRows, widths_.chunk));
+            thread.second = carver.take<float>(area(kBlockRows, widths_.chunk));
+            thread.states = carver.take<float>(area(widths_.query_tile, partial_stride(widths_.value_stride)));
         }
     };
     Carver counter(nullptr);
@@ -83,14 +98,11 @@ Scratch::Scratch(const Model& model, int max_tokens, int num_threads, bool int8)
     place(carver);
 }
 
-Activations Scratch::activations(float* x, int stride, int group) const {
-    Activations a = quantized_;
-    a.group = group;
-    a.x = x;
+Activations Scratch::inner(int stride, int group) const {
+    Activations a = inner_;
     a.stride = stride;
+    a.group = group;
     return a;
 }
-
-float* Scratch::states(int thread) const { return states_ + state_floats_ * static_cast<std::size_t>(thread); }
 
 }  // namespace freehold

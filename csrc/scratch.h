@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels.h"
 #include "matrix.h"
@@ -10,45 +11,63 @@
 
 namespace freehold {
 
+// Rows that a thread takes through a layer at a time; what they need on the way stays in its cache.
+inline constexpr int kBlockRows = 96;
+// Outputs of a linear layer that are used up where they are computed, at a time.
+inline constexpr int kChunkStrips = 8;
+
 // The widest of each kind over all layers, padded to whole strips.
 struct Widths {
     int hidden = 0;
     int queries = 0;
-    int keys = 0;  // of keys, and of values
     int mlp = 0;
-    int inputs = 0;      // of any linear layer
+    int inputs = 0;      // of the linear layers but the last of an MLP
+    int chunk = 0;       // outputs that are used up where they are computed
     int query_tile = 0;  // queries of one attention item
     int value_stride = 0;
 };
 
 Widths widths_of(const Model& model);
 
+// Heads whose outputs fill whole strips, all of them if no fewer do.
+int heads_per_unit(int num_heads, int head_dim);
+
 // Tokens of a row that one attention item covers, so that its queries fill tiles and its state stays in cache.
 int tokens_per_item(const AttentionShape& shape);
 
+struct ScratchOptions {
+    int max_tokens = 0;
+    int num_threads = 1;
+    bool int8 = false;      // activations
+    bool bf16_dot = false;  // attention reads queries in bf16
+};
+
 class Scratch {
   public:
+    // What one thread needs for itself.
+    struct OfThread {
+        Activations input;        // (kBlockRows, inputs): what enters a linear layer; `x` too
+        float* first = nullptr;   // (kBlockRows, chunk)
+        float* second = nullptr;  // (kBlockRows, chunk)
+        float* states = nullptr;  // (query_tile, partial stride)
+    };
+
     Scratch() = default;
-    Scratch(const Model& model, int max_tokens, int num_threads, bool int8);
+    Scratch(const Model& model, const ScratchOptions& options);
 
     std::size_t num_bytes() const { return region_.size(); }
     int max_logit_rows() const { return max_logit_rows_; }
     int logit_stride() const { return logit_stride_; }
-    // Quantized parts for rows whose float part lies at `x`.
-    Activations activations(float* x, int stride, int group) const;
-
     const Widths& widths() const { return widths_; }
+    const OfThread& of_thread(int thread) const { return threads_[static_cast<std::size_t>(thread)]; }
+    // (tokens, stride): what enters the last linear layer of an MLP.
+    Activations inner(int stride, int group) const;
+
     float* hidden = nullptr;                // (tokens, hidden): the residual stream
-    float* normed = nullptr;                // (tokens, hidden)
-    float* queries = nullptr;               // (tokens, queries)
-    float* keys = nullptr;                  // (tokens, keys)
-    float* values = nullptr;                // (tokens, keys)
+    float* queries = nullptr;               // (tokens, queries), unless attention reads them in bf16
+    std::uint16_t* half_queries = nullptr;  // (tokens, queries), if it does
     float* attended = nullptr;              // (tokens, queries)
-    float* gate = nullptr;                  // (tokens, mlp)
-    float* up = nullptr;                    // (tokens, mlp)
     float* logits = nullptr;                // (max_logit_rows, logit_stride)
-    std::uint16_t* half_queries = nullptr;  // (tokens, queries): for attention in bf16
-    float* states(int thread) const;        // (query_tile, partial stride)
     float* piece_states = nullptr;          // of pieces that threads share out, kPieceFloats long
 
     static constexpr std::size_t kPieceFloats = std::size_t{4} << 20;
@@ -58,9 +77,8 @@ class Scratch {
     Widths widths_;
     int max_logit_rows_ = 0;
     int logit_stride_ = 0;
-    std::size_t state_floats_ = 0;  // of one thread
-    float* states_ = nullptr;
-    Activations quantized_;
+    Activations inner_;
+    std::vector<OfThread> threads_;
 };
 
 }  // namespace freehold

@@ -127,6 +127,36 @@ FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I x) {
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
+FREEHOLD_INLINE __m256i bf16_of(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+}
+FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F x) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(bf16_of(x.a), bf16_of(x.b)), 0xd8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
+}
+FREEHOLD_INLINE I i_quads(int a, int b, int c, int d) {
+    return {_mm256_setr_epi32(a, a, a, a, b, b, b, b), _mm256_setr_epi32(c, c, c, c, d, d, d, d)};
+}
+FREEHOLD_INLINE I i_sum4(I a, I b, I c, I d) { return i_quads(i_sum(a), i_sum(b), i_sum(c), i_sum(d)); }
+FREEHOLD_INLINE I i_highest4(I a, I b, I c, I d) {
+    return i_quads(i_highest(a), i_highest(b), i_highest(c), i_highest(d));
+}
+template <int Number>
+FREEHOLD_INLINE F f_repeat4(F x) {
+    const __m256 half = Number < 2 ? x.a : x.b;
+    const __m256 all = _mm256_permute2f128_ps(half, half, Number % 2 == 0 ? 0x00 : 0x11);
+    return {all, all};
+}
+FREEHOLD_INLINE void i_store_every4(void* p, I x) {
+    const std::int32_t four[4] = {_mm256_extract_epi32(x.a, 0), _mm256_extract_epi32(x.a, 4),
+                                  _mm256_extract_epi32(x.b, 0), _mm256_extract_epi32(x.b, 4)};
+    std::memcpy(p, four, sizeof four);
+}
 FREEHOLD_INLINE __m256 lanes_between8(__m256i lane, int low, int high) {
     const __m256i under = _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane);
     const __m256i over = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(low - 1));

@@ -92,6 +92,36 @@ FREEHOLD_INLINE int i_highest(I a) { return _mm512_reduce_max_epi32(a); }
 FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }
+// 16 lanes as bf16, rounded to nearest even; NaN stays NaN.
+FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F a) {
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __m512i high = _mm512_srli_epi32(_mm512_mask_blend_epi32(f_is_nan(a), rounded, quiet), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(high));
+}
+// Reduces four vectors at once: lanes 4 n to 4 n + 3 are vector n's result.
+template <class Join>
+FREEHOLD_INLINE I i_join4(I a, I b, I c, I d, Join&& join) {
+    const I ab = join(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
+    const I cd = join(_mm512_shuffle_i64x2(c, d, 0x44), _mm512_shuffle_i64x2(c, d, 0xee));
+    const I four = join(_mm512_shuffle_i64x2(ab, cd, 0x88), _mm512_shuffle_i64x2(ab, cd, 0xdd));
+    const I two = join(four, _mm512_shuffle_epi32(four, _MM_PERM_BADC));
+    return join(two, _mm512_shuffle_epi32(two, _MM_PERM_CDAB));
+}
+FREEHOLD_INLINE I i_sum4(I a, I b, I c, I d) { return i_join4(a, b, c, d, i_add); }
+FREEHOLD_INLINE I i_highest4(I a, I b, I c, I d) { return i_join4(a, b, c, d, i_max); }
+// Lanes 4 Number to 4 Number + 3, four times.
+template <int Number>
+FREEHOLD_INLINE F f_repeat4(F a) {
+    return _mm512_shuffle_f32x4(a, a, Number * 0x55);
+}
+// Lanes 0, 4, 8 and 12.
+FREEHOLD_INLINE void i_store_every4(void* p, I a) {
+    const I index = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_castsi512_si128(_mm512_permutexvar_epi32(index, a)));
+}
 FREEHOLD_INLINE M lanes_between(int low, int high) { return static_cast<M>(((1u << high) - 1u) & ~((1u << low) - 1u)); }
 // Full 64-bit products of the even lanes; for the odd lanes shift them down by 32 bits first.
 FREEHOLD_INLINE I i_mul_even(I a, I b) { return _mm512_mul_epu32(a, b); }

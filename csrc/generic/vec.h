@@ -110,6 +110,27 @@ FREEHOLD_INLINE int i_highest(I a) {
 FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I a) {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(a[i]);
 }
+FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F a) {
+    const U bits = reinterpret_cast<U>(a);
+    const U rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    const U high = (a != a ? bits | 0x400000u : rounded) >> 16;
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::uint16_t>(high[i]);
+}
+FREEHOLD_INLINE I i_quads(int a, int b, int c, int d) { return I{a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}; }
+FREEHOLD_INLINE I i_sum4(I a, I b, I c, I d) { return i_quads(i_sum(a), i_sum(b), i_sum(c), i_sum(d)); }
+FREEHOLD_INLINE I i_highest4(I a, I b, I c, I d) {
+    return i_quads(i_highest(a), i_highest(b), i_highest(c), i_highest(d));
+}
+template <int Number>
+FREEHOLD_INLINE F f_repeat4(F a) {
+    F all;
+    for (int i = 0; i < 16; ++i) all[i] = a[4 * Number + i % 4];
+    return all;
+}
+FREEHOLD_INLINE void i_store_every4(void* p, I a) {
+    const std::int32_t four[4] = {a[0], a[4], a[8], a[12]};
+    std::memcpy(p, four, sizeof four);
+}
 FREEHOLD_INLINE M lanes_between(int low, int high) {
     const I lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return (lane >= low) & (lane < high);

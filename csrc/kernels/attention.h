@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "kernels/bf16.h"
 #include "kernels/exp.h"
 #include "kernels/unrolled.h"
 #include "numeric.h"
@@ -20,6 +21,37 @@ constexpr int kTiles = kPiece / kTilePositions;
 constexpr float kInfinity = __builtin_inff();
 
 enum class Form { f32, bf16, bf16_dot };
+
+// Brings what comes after a piece into the cache, a few lines whenever the piece itself has been read a bit further.
+class Pump {
+  public:
+    FREEHOLD_INLINE explicit Pump(const KvAhead* ahead) {
+        if (ahead == nullptr) return;
+        const KvView& kv = ahead->kv;
+        key_bytes_ = kv.key_elements() * kTilePositions * static_cast<int>(kv.element_bytes());
+        value_bytes_ = kv.value_stride * kTilePositions * static_cast<int>(kv.element_bytes());
+        for (int pos = ahead->first_pos; pos < ahead->end_pos && num_tiles_ < 2 * kTiles; pos += kTilePositions) {
+            tiles_[num_tiles_++] = kv.key_tile(pos);
+            tiles_[num_tiles_++] = kv.value_row(pos);
+        }
+    }
+    FREEHOLD_INLINE void lines(int count) {
+        for (; count > 0 && tile_ < num_tiles_; --count) {
+            __builtin_prefetch(tiles_[tile_] + at_, 0, 2);
+            at_ += kLineBytes;
+            if (at_ >= (tile_ % 2 == 0 ? key_bytes_ : value_bytes_)) {
+                at_ = 0;
+                ++tile_;
+            }
+        }
+    }
+    FREEHOLD_INLINE bool done() const { return tile_ == num_tiles_; }
+
+  private:
+    const std::uint8_t* tiles_[2 * kTiles];
+    int num_tiles_ = 0, tile_ = 0, at_ = 0;
+    int key_bytes_ = 0, value_bytes_ = 0;
+};
 
 // The part of a piece that the queries of a tile see, and where it lies.
 struct PieceView {
@@ -79,10 +111,12 @@ FREEHOLD_INLINE void widen(const I (&lines)[Vectors], F (&even)[Vectors], F (&od
 
 // Scores of key tiles `first`, first + 1, ...
 template <Form form, int Queries, int Vectors>
-FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView& piece, int first, int head_dim) {
+FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView& piece, int first, int head_dim,
+                                 Pump& pump) {
     Accumulators<Queries, Vectors> sums;
     if constexpr (form == Form::f32) {
         for (int e = 0; e < head_dim; ++e) {
+            if (!pump.done()) pump.lines(Vectors);
             F keys[Vectors];
             unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
                 keys[v] = f_load(reinterpret_cast<const float*>(piece.keys[first + v]) + e * kTilePositions);
@@ -91,6 +125,7 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
         }
     } else {
         for (int e = 0; e < head_dim; e += 2) {
+            if (!pump.done()) pump.lines(Vectors);
             I keys[Vectors];
             unrolled<Vectors>(
                 [&](auto v) FREEHOLD_INLINE_LAMBDA { keys[v] = i_load(piece.keys[first + v] + e / 2 * kLineBytes); });
@@ -274,9 +309,10 @@ struct ValuePair {
 
 template <Form form, int Queries, int Vectors>
 FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece,
-                                const Joins<Queries>& joins, int element, int stride) {
+                                const Joins<Queries>& joins, int element, int stride, Pump& pump) {
     Accumulators<Queries, Vectors> sums;
     for (int pos = piece.low & ~1; pos < piece.high; pos += 2) {
+        if (!pump.done()) pump.lines(Vectors);
         const ValuePair<form, Vectors> values(piece, pos, element, stride);
         if (pos >= piece.common_low && pos + 1 < piece.common_high) {
             unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { values.add_to(sums, tile, q, pos); });
@@ -291,13 +327,13 @@ FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const Piec
 
 // Joins what the tile's queries see of a piece to their states.
 template <Form form, int Queries>
-void attend_tile(QueryTile<form, Queries>& tile, const PieceView& piece, const KvView& kv) {
+void attend_tile(QueryTile<form, Queries>& tile, const PieceView& piece, const KvView& kv, Pump& pump) {
     const int last = (piece.high + kTilePositions - 1) / kTilePositions;
     int t = piece.low / kTilePositions;
     for (; t + kScoreVectors <= last; t += kScoreVectors) {
-        score_tiles<form, Queries, kScoreVectors>(tile, piece, t, kv.head_dim);
+        score_tiles<form, Queries, kScoreVectors>(tile, piece, t, kv.head_dim, pump);
     }
-    for (; t < last; ++t) score_tiles<form, Queries, 1>(tile, piece, t, kv.head_dim);
+    for (; t < last; ++t) score_tiles<form, Queries, 1>(tile, piece, t, kv.head_dim, pump);
     float maxima[Queries], sums[Queries];
     soften(tile, piece, maxima, sums);
     Joins<Queries> joins;
@@ -305,10 +341,10 @@ void attend_tile(QueryTile<form, Queries>& tile, const PieceView& piece, const K
     constexpr int kWide = kScoreVectors;
     int element = 0;
     for (; element + kWide * kPanel <= kv.value_stride; element += kWide * kPanel) {
-        add_values<form, Queries, kWide>(tile, piece, joins, element, kv.value_stride);
+        add_values<form, Queries, kWide>(tile, piece, joins, element, kv.value_stride, pump);
     }
     for (; element < kv.value_stride; element += kPanel) {
-        add_values<form, Queries, 1>(tile, piece, joins, element, kv.value_stride);
+        add_values<form, Queries, 1>(tile, piece, joins, element, kv.value_stride, pump);
     }
 }
 
@@ -327,7 +363,8 @@ FREEHOLD_INLINE Seen seen_by(const AttendCall& call, int token, int piece_pos) {
 
 // Queries first, first + 1, ... of the call, all of which see something of the piece.
 template <Form form, int Queries>
-FREEHOLD_INLINE void attend_queries(const AttendCall& call, PieceView& piece, int piece_pos, int first, float* states) {
+FREEHOLD_INLINE void attend_queries(const AttendCall& call, PieceView& piece, int piece_pos, int first, float* states,
+                                    Pump& pump) {
     QueryTile<form, Queries> tile;
     piece.low = piece.common_high = kPiece;
     piece.high = piece.common_low = 0;
@@ -349,17 +386,17 @@ FREEHOLD_INLINE void attend_queries(const AttendCall& call, PieceView& piece, in
         piece.common_high = piece.common_high < seen.high ? piece.common_high : seen.high;
         if (++head == call.num_heads) ++token, head = 0;
     }
-    attend_tile<form, Queries>(tile, piece, call.kv);
+    attend_tile<form, Queries>(tile, piece, call.kv, pump);
 }
 
 // The next `left` queries in as few tiles as possible.
 template <Form form, int Queries>
 FREEHOLD_INLINE int attend_most(const AttendCall& call, PieceView& piece, int piece_pos, int first, int left,
-                                float* states) {
+                                float* states, Pump& pump) {
     if constexpr (Queries > 1) {
-        if (left < Queries) return attend_most<form, Queries - 1>(call, piece, piece_pos, first, left, states);
+        if (left < Queries) return attend_most<form, Queries - 1>(call, piece, piece_pos, first, left, states, pump);
     }
-    attend_queries<form, Queries>(call, piece, piece_pos, first, states);
+    attend_queries<form, Queries>(call, piece, piece_pos, first, states, pump);
     return Queries;
 }
 
@@ -380,9 +417,11 @@ void attend_form(const AttendCall& call, int piece_index, float* states) {
         piece.keys[t] = call.kv.key_tile(piece_pos + t * kTilePositions);
         piece.values[t] = call.kv.value_row(piece_pos + t * kTilePositions);
     }
+    Pump pump(call.ahead);
     for (int first = begin * call.num_heads, last = end * call.num_heads; first < last;) {
-        first += attend_most<form, kMaxQueryTile>(call, piece, piece_pos, first, last - first, states);
+        first += attend_most<form, kMaxQueryTile>(call, piece, piece_pos, first, last - first, states, pump);
     }
+    while (!pump.done()) pump.lines(kTiles);
 }
 
 // Joins what the queries see of one piece to their states; those that see nothing of it keep theirs.
@@ -425,31 +464,37 @@ void finish(const float* state, int head_dim, float* out) {
     for (int i = 0; i < head_dim; ++i) out[i] = state[kPartialHeader + i] / sum;
 }
 
+constexpr int kBf16Chunk = 256;  // elements of a head that are rounded at a time
+
 void store_key(const KvView& kv, int pos, const float* key) {
-    std::uint8_t* tile = kv.key_tile(pos);
-    const int lane = pos % kTilePositions;
+    std::uint8_t* lane = kv.key_tile(pos) + 4 * (pos % kTilePositions);
     if (!kv.bf16) {
-        for (int e = 0; e < kv.head_dim; ++e) std::memcpy(tile + 4 * (e * kTilePositions + lane), key + e, 4);
+        for (int e = 0; e < kv.head_dim; ++e) std::memcpy(lane + e * kLineBytes, key + e, 4);
         return;
     }
-    for (int e = 0; e < kv.head_dim; e += 2) {
-        const std::uint32_t odd = e + 1 < kv.head_dim ? float_to_bf16(key[e + 1]) : 0;
-        const std::uint32_t pair = odd << 16 | float_to_bf16(key[e]);
-        std::memcpy(tile + 4 * (e / 2 * kTilePositions + lane), &pair, sizeof pair);
+    alignas(64) std::uint16_t halves[kBf16Chunk];
+    for (int begin = 0; begin < kv.head_dim; begin += kBf16Chunk) {
+        const int count = kv.head_dim - begin < kBf16Chunk ? kv.head_dim - begin : kBf16Chunk;
+        to_bf16(key + begin, count, 1.0f, halves);
+        for (int e = 0; e < count; e += 2) std::memcpy(lane + (begin + e) / 2 * kLineBytes, halves + e, 4);
     }
 }
 
 void store_value(const KvView& kv, int pos, const float* value) {
     const int in_tile = pos % kTilePositions;
     std::uint8_t* rows = kv.value_row(pos - in_tile);
-    for (int e = 0; e < kv.value_stride; ++e) {
-        const float element = e < kv.head_dim ? value[e] : 0.0f;
-        if (kv.bf16) {
-            const std::uint16_t half = float_to_bf16(element);
-            std::memcpy(rows + 2 * ((in_tile & ~1) * kv.value_stride + 2 * e + (in_tile & 1)), &half, sizeof half);
-        } else {
-            std::memcpy(rows + 4 * (in_tile * kv.value_stride + e), &element, sizeof element);
-        }
+    if (!kv.bf16) {
+        auto* row = reinterpret_cast<float*>(rows) + in_tile * kv.value_stride;
+        for (int e = 0; e < kv.value_stride; ++e) row[e] = e < kv.head_dim ? value[e] : 0.0f;
+        return;
+    }
+    auto* pairs = reinterpret_cast<std::uint16_t*>(rows) + (in_tile & ~1) * kv.value_stride + (in_tile & 1);
+    alignas(64) std::uint16_t halves[kBf16Chunk];
+    for (int begin = 0; begin < kv.value_stride; begin += kBf16Chunk) {
+        const int end = kv.value_stride < begin + kBf16Chunk ? kv.value_stride : begin + kBf16Chunk;
+        const int count = (kv.head_dim < end ? kv.head_dim : end) - begin;
+        if (count > 0) to_bf16(value + begin, count, 1.0f, halves);
+        for (int e = 0; begin + e < end; ++e) pairs[2 * (begin + e)] = e < count ? halves[e] : std::uint16_t{0};
     }
 }
 

@@ -23,6 +23,8 @@ struct TileWeights {
     int panel;
     int prefetch_lines;  // per cell
     std::ptrdiff_t prefetch_distance;
+    const std::uint8_t* end;   // of the call's strips
+    const std::uint8_t* next;  // what is read after them
 
     FREEHOLD_INLINE const std::uint8_t* cell(int vector, std::size_t at) const {
         return strip + static_cast<std::size_t>((panel + vector) / 2) * strip_bytes + at;
@@ -31,6 +33,7 @@ struct TileWeights {
     // As many lines each time as make up the block (its head included) over its cells.
     FREEHOLD_INLINE void prefetch(const CellAt& at) const {
         const std::uint8_t* p = strip + at.block + at.number * prefetch_lines * kLineBytes + prefetch_distance;
+        if (p >= end) p = next + (p - end);
         for (int i = 0; i < prefetch_lines; ++i) __builtin_prefetch(p + i * kLineBytes, 0, 2);
     }
 };
@@ -327,13 +330,15 @@ template <LayoutId Id, int Part>
 void linear_layout(const LinearCall& call) {
     static constexpr const Layout& L = kLayouts[static_cast<int>(Id)];
     const bool single_row = call.row_end - call.row_begin == 1;
+    const std::uint8_t* end = call.weights + call.strip_bytes * static_cast<std::size_t>(call.strip_end);
+    const std::uint8_t* next = call.next != nullptr ? call.next : end;
     for (int strip = call.strip_begin; strip < call.strip_end; ++strip) {
         const std::uint8_t* weights = call.weights + call.strip_bytes * static_cast<std::size_t>(strip);
         float* out = call.out + static_cast<std::ptrdiff_t>(strip) * kStrip;
         if constexpr (Part == 0 && kStripVectors == 2) {
             // One row has too few sums to hide the latency of a multiply-add: take two strips at a time.
             if (single_row && strip + 1 < call.strip_end) {
-                const TileWeights w{weights, call.strip_bytes, 0, kPrefetchLines<L>, kPrefetchBytes};
+                const TileWeights w{weights, call.strip_bytes, 0, kPrefetchLines<L>, kPrefetchBytes, end, next};
                 float* to = out + static_cast<std::ptrdiff_t>(call.row_begin) * call.out_stride;
                 tile<L, Part, 1, 4>(call, w, call.row_begin, to);
                 ++strip;
@@ -341,7 +346,8 @@ void linear_layout(const LinearCall& call) {
             }
         }
         for (int panel = 0; panel < kStrip / kPanel; panel += kStripVectors) {
-            strip_rows<L, Part>(call, TileWeights{weights, call.strip_bytes, panel, 0, 0}, out + panel * kPanel);
+            strip_rows<L, Part>(call, TileWeights{weights, call.strip_bytes, panel, 0, 0, end, next},
+                                out + panel * kPanel);
         }
     }
     (void)single_row;

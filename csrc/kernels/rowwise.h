@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "kernels/bf16.h"
 #include "kernels/exp.h"
 #include "kernels/unrolled.h"
 #include "numeric.h"
@@ -33,7 +34,38 @@ FREEHOLD_INLINE I rounded(F x, F factor) {
     return i_sub(f_bits(f_add(f_mul(x, factor), magic)), f_bits(magic));
 }
 
-// Vectors of 16 inputs that share one scale.
+// Four groups at once, of so many vectors of 16 inputs that share one scale.
+template <int Vectors>
+FREEHOLD_INLINE void quantize_groups(const Activations& a, const float* x, std::int8_t* q, std::ptrdiff_t group) {
+    F values[4][Vectors];
+    I bits[4], sums[4];
+    unrolled<4>([&](auto g) FREEHOLD_INLINE_LAMBDA {
+        bits[g] = i_zero();
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            values[g][v] = f_load(x + (g * Vectors + v) * kPanel);
+            bits[g] = i_max(bits[g], magnitude_bits(values[g][v]));
+        });
+    });
+    const F magnitude = f_from_bits(i_highest4(bits[0], bits[1], bits[2], bits[3]));
+    const M zero = f_less(magnitude, f_set(1e-30f));  // 127 / magnitude must stay finite
+    const F factors = f_select(zero, f_zero(), f_div(f_set(127.0f), magnitude));
+    const F scales = f_select(zero, f_zero(), f_div(magnitude, f_set(127.0f)));
+    unrolled<4>([&](auto g) FREEHOLD_INLINE_LAMBDA {
+        const F factor = f_repeat4<g>(factors);
+        sums[g] = i_zero();
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            const I integers = rounded(values[g][v], factor);
+            i_store_bytes(q + (g * Vectors + v) * kPanel, integers);
+            sums[g] = i_add(sums[g], integers);
+        });
+    });
+    const I totals = i_sum4(sums[0], sums[1], sums[2], sums[3]);
+    i_store_every4(a.scale + group, f_bits(scales));
+    i_store_every4(a.sums + group, totals);
+    float* scaled = Vectors == 1 ? a.scaled_sums : a.scaled_sums32;
+    i_store_every4(scaled + group, f_bits(f_mul(scales, f_from_int(totals))));
+}
+
 template <int Vectors>
 FREEHOLD_INLINE void quantize_group(const Activations& a, const float* x, std::int8_t* q, std::ptrdiff_t group) {
     F values[Vectors];
@@ -43,7 +75,7 @@ FREEHOLD_INLINE void quantize_group(const Activations& a, const float* x, std::i
         bits = i_max(bits, magnitude_bits(values[v]));
     });
     const float magnitude = bit_cast<float>(i_highest(bits));
-    const bool zero = magnitude < 1e-30f;  // 127 / magnitude must stay finite
+    const bool zero = magnitude < 1e-30f;
     const F factor = f_set(zero ? 0.0f : 127.0f / magnitude);
     I sums = i_zero();
     unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
@@ -54,27 +86,23 @@ FREEHOLD_INLINE void quantize_group(const Activations& a, const float* x, std::i
     const std::int32_t sum = i_sum(sums);
     a.scale[group] = zero ? 0.0f : magnitude / 127.0f;
     a.sums[group] = sum;
+    (Vectors == 1 ? a.scaled_sums : a.scaled_sums32)[group] = a.scale[group] * static_cast<float>(sum);
 }
 
-void quantize(const Activations& a, int row) {
-    const std::ptrdiff_t groups = a.stride / a.group;
-    const std::ptrdiff_t first = row * groups;
-    const float* x = a.x + row * std::ptrdiff_t{a.stride};
-    std::int8_t* q = a.q + row * std::ptrdiff_t{a.stride};
-    if (a.group == kFineGroup) {
-        for (std::ptrdiff_t g = 0; g < groups; ++g) {
-            quantize_group<1>(a, x + g * kFineGroup, q + g * kFineGroup, first + g);
-            a.scaled_sums[first + g] = a.scale[first + g] * static_cast<float>(a.sums[first + g]);
-        }
-        for (std::ptrdiff_t g = first; g < first + groups; g += 2) {
-            a.scaled_sums32[g / 2] = a.scaled_sums[g] + a.scaled_sums[g + 1];
-        }
-        return;
-    }
-    for (std::ptrdiff_t g = 0; g < groups; ++g) {
-        quantize_group<2>(a, x + g * 2 * kFineGroup, q + g * 2 * kFineGroup, first + g);
-        a.scaled_sums32[first + g] = a.scale[first + g] * static_cast<float>(a.sums[first + g]);
-    }
+template <int Vectors>
+void quantize_vectors(const Activations& a, const float* x, std::int8_t* q, std::ptrdiff_t begin, std::ptrdiff_t end) {
+    constexpr int kInputs = Vectors * kPanel;
+    std::ptrdiff_t group = begin;
+    for (; group + 4 <= end; group += 4, x += 4 * kInputs, q += 4 * kInputs) quantize_groups<Vectors>(a, x, q, group);
+    for (; group < end; ++group, x += kInputs, q += kInputs) quantize_group<Vectors>(a, x, q, group);
+}
+
+void quantize(const Activations& a, int row, int first, const float* x, int count) {
+    const std::ptrdiff_t inputs = row * std::ptrdiff_t{a.stride} + first;
+    const std::ptrdiff_t begin = inputs / a.group, end = begin + count / a.group;
+    if (a.group == 2 * kFineGroup) return quantize_vectors<2>(a, x, a.q + inputs, begin, end);
+    quantize_vectors<1>(a, x, a.q + inputs, begin, end);
+    for (std::ptrdiff_t g = begin; g < end; g += 2) a.scaled_sums32[g / 2] = a.scaled_sums[g] + a.scaled_sums[g + 1];
 }
 
 void silu_mul(const float* gate, const float* up, int padded, float* out) {
@@ -104,19 +132,24 @@ void head_norm(float* head, const float* weight, int head_dim, float eps) {
 }
 
 void rotate(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale) {
-    for (int i = 0; i < num_pairs; ++i) {
-        const float first = head[i];
-        const float second = head[i + num_pairs];
-        head[i] = first * cosines[i] - second * sines[i];
-        head[i + num_pairs] = second * cosines[i] + first * sines[i];
+    float* second_half = head + num_pairs;
+    const F all = f_set(scale);
+    int i = 0;
+    for (; i + kPanel <= num_pairs; i += kPanel) {
+        const F first = f_load(head + i), second = f_load(second_half + i);
+        const F cosine = f_load(cosines + i), sine = f_load(sines + i);
+        f_store(head + i, f_mul(f_sub(f_mul(first, cosine), f_mul(second, sine)), all));
+        f_store(second_half + i, f_mul(f_add(f_mul(second, cosine), f_mul(first, sine)), all));
     }
-    for (int i = 0; i < head_dim; ++i) head[i] *= scale;
+    for (; i < num_pairs; ++i) {
+        const float first = head[i], second = second_half[i];
+        head[i] = (first * cosines[i] - second * sines[i]) * scale;
+        second_half[i] = (second * cosines[i] + first * sines[i]) * scale;
+    }
+    for (i = 2 * num_pairs; i < head_dim; ++i) head[i] *= scale;
 }
 
-void halve_query(const float* query, int count, std::uint16_t* out) {
-    for (int i = 0; i < count; ++i) out[i] = float_to_bf16(query[i] * 1.44269504f);
-    if (count % 2 != 0) out[count] = 0;
-}
+void halve_query(const float* query, int count, std::uint16_t* out) { to_bf16(query, count, 1.44269504f, out); }
 
 LogitScan scan(const float* logits, int count) {
     const int whole = count / kPanel * kPanel;

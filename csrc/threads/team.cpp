@@ -56,7 +56,10 @@ void pin_to_processor(int index) {
 
 thread_local std::uint32_t Team::next_phase_ = 0;
 
-Team::Team(int num_threads, bool pin) : size_(num_threads < 1 ? 1 : num_threads), gate_(kClosed) {
+Team::Team(int num_threads, bool pin)
+    : size_(num_threads < 1 ? 1 : num_threads),
+      runs_(std::make_unique<Run[]>(static_cast<std::size_t>(size_))),
+      gate_(kClosed) {
     threads_.reserve(static_cast<std::size_t>(size_ - 1));
     for (int thread = 1; thread < size_; ++thread) {
         threads_.emplace_back([this, thread, pin] { worker(thread, pin); });
@@ -107,12 +110,30 @@ void Team::dispatch(Entry entry, void* context) {
     context_ = context;
     first_phase_ = phase_of(ticket_.load(std::memory_order_relaxed));
     next_phase_ = first_phase_;
+    // Nobody is in a body now. Runs that long went without items would else seem to be ahead once phases wrap around.
+    for (int run = 0; run < size_; ++run) {
+        runs_[static_cast<std::size_t>(run)].ticket.store(std::uint64_t{first_phase_} << 32, std::memory_order_relaxed);
+    }
     gate_.store(0, std::memory_order_release);
     start_.fetch_add(1, std::memory_order_release);
     start_.notify_all();
     entry(context, 0);
     gate_.fetch_or(kClosed, std::memory_order_acq_rel);
     wait_until(gate_, kYields, [](std::uint32_t gate) { return gate == kClosed; });
+}
+
+std::optional<int> Team::claim(int owner, std::uint32_t phase, int begin, int end) {
+    std::atomic<std::uint64_t>& ticket = runs_[static_cast<std::size_t>(owner)].ticket;
+    std::uint64_t seen = ticket.load(std::memory_order_acquire);
+    for (;;) {
+        // Whoever comes first in a phase starts the run anew. Of a phase that is over, each run with items has been
+        // started in it or in a later one, so that a late thread finds nothing.
+        const auto ahead = static_cast<std::int32_t>(phase_of(seen) - phase);
+        const std::uint64_t now = ahead < 0 ? std::uint64_t{phase} << 32 : seen;
+        const auto claimed = static_cast<int>(static_cast<std::uint32_t>(now));
+        if (ahead > 0 || claimed >= end - begin) return std::nullopt;
+        if (ticket.compare_exchange_weak(seen, now + 1, std::memory_order_acq_rel)) return begin + claimed;
+    }
 }
 
 void Team::finish_phase(std::uint32_t phase) {

@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -55,11 +57,38 @@ class Team {
         wait_for_phase_after(phase);
     }
 
+    // As for_each, for items that lie one after the other in memory: each thread begins with a run of neighbours that
+    // is its own in every phase of so many items, and then takes what others have left over.
+    template <class Work>
+    void for_each_in_runs(int thread, int num_items, Work&& work) {
+        if (size_ == 1 || num_items == 0) return for_each(num_items, work);
+        const std::uint32_t phase = next_phase_++;
+        for (int other = 0; other < size_; ++other) {
+            const int owner = (thread + other) % size_;
+            const int begin = run_begin(owner, num_items), end = run_begin(owner + 1, num_items);
+            while (const std::optional<int> item = claim(owner, phase, begin, end)) {
+                work(*item);
+                if (num_done_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_items) return finish_phase(phase);
+            }
+        }
+        wait_for_phase_after(phase);
+    }
+
+    // Where the run of thread `owner` begins among `num_items`.
+    int run_begin(int owner, int num_items) const { return static_cast<int>(std::int64_t{num_items} * owner / size_); }
+
   private:
     using Entry = void (*)(void* context, int thread);
 
+    // How far a run is: phase and claimed items. Of a phase before, if nobody has claimed from it yet.
+    struct alignas(64) Run {
+        std::atomic<std::uint64_t> ticket{0};
+    };
+
     static std::uint32_t phase_of(std::uint64_t ticket) { return static_cast<std::uint32_t>(ticket >> 32); }
 
+    // The next item of a run, if one is left and the phase isn't over.
+    std::optional<int> claim(int owner, std::uint32_t phase, int begin, int end);
     void dispatch(Entry entry, void* context);
     void worker(int thread, bool pin);
     bool enter();
@@ -72,6 +101,7 @@ class Team {
     static thread_local std::uint32_t next_phase_;
 
     int size_;
+    std::unique_ptr<Run[]> runs_;
     std::vector<std::thread> threads_;
     Entry entry_ = nullptr;
     void* context_ = nullptr;

@@ -202,3 +202,53 @@ def test_sizes_are_reported(open_device) -> None:
 def test_unknown_instruction_sets_are_refused(open_device) -> None:
     with pytest.raises(ConfigError, match="mmx"):
         open_device(SMALL, make_weights(SMALL, DType.Q8_0), isa="mmx")
+
+
+def test_few_and_many_inputs_take_different_ways_to_the_same_bits(open_device) -> None:
+    # 2 threads: below 32 inputs they share outputs, above they take blocks of rows; 400 inputs make several blocks each.
+    spec = make_spec(hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=704, vocab=161, windows=(None, 70))
+    weights = make_weights(spec, DType.Q4_1, {Slot.EMBED: DType.Q8_0})
+    ids = prompt(spec, 397)
+    found = {}
+    for num_threads, chunk_size in ((1, 397), (2, 397), (2, 31), (2, 32), (2, 1), (3, 200), (3, 47)):
+        runner = open_device(spec, weights, num_threads=num_threads, activations="int8")
+        found[num_threads, chunk_size] = forced(runner, ids, blocks(0, 32, shuffled=True), chunk_size)
+    first = found[1, 397]
+    assert all(np.array_equal(first, other) for other in found.values())
+
+
+def test_a_profile_accounts_for_the_threads_time_and_the_steps_work(open_device) -> None:
+    spec, quantized, exceptions = MODELS["plain"]
+    weights = make_weights(spec, quantized, exceptions)
+    runner = open_device(spec, weights, num_threads=2)
+    device = runner.backend._device
+    assert device.stop_profile() is None
+    table = blocks(0, 8)
+    device.start_profile(2)
+    runner.run(Row(0, prompt(spec, 40), table, num_sampled=0))
+    runner.run(Row(40, prompt(spec, 1), table, num_sampled=1, sampling=SEEDED))
+    runner.run(Row(41, prompt(spec, 1), table, num_sampled=1, sampling=SEEDED))
+    phases, steps, busy, spans, num_skipped = device.stop_profile()
+    assert num_skipped == 1
+    assert [(rows, inputs) for _, _, rows, inputs, _ in steps] == [(1, 40), (1, 1)]
+    work = [dict(zip(phases, step[4], strict=True)) for step in steps]
+    queries, keys = 128, 64
+    for (_, _, _, inputs, _), of_step, num_logits in zip(steps, work, (0, 1), strict=True):
+        assert of_step["qkv"][2] == 2 * 2 * spec.hidden_size * (queries + 2 * keys) * inputs
+        assert of_step["down"][2] == 2 * 2 * spec.hidden_size * 96 * inputs
+        assert of_step["head"][2] == 2 * spec.hidden_size * spec.vocab_size * num_logits
+    assert work[0]["attention"][2] == 4 * queries * 2 * sum(range(1, 41))
+    assert work[1]["attention"][1] == 2 * 41 * 2 * 2 * 2 * 32  # layers, positions, keys and values, heads, bf16
+    for index, (start_ns, end_ns, *_) in enumerate(steps):
+        assert 0 < sum(sum(thread[index]) for thread in busy) <= 2 * (end_ns - start_ns)
+        seen = {phases[phase] for _, phase, _, step, *_ in spans if step == index}
+        assert {"norm", "qkv", "place", "attention", "o", "gate_up", "gate", "down"} <= seen
+        for thread, phase, layer, step, begin_ns, finish_ns, busy_ns, num_items in spans:
+            if step == index:
+                assert start_ns <= begin_ns <= begin_ns + busy_ns <= finish_ns <= end_ns
+                assert thread in (0, 1)
+                assert layer in range(2)
+                assert num_items >= 1
+                assert busy[thread][index][phase] >= busy_ns
+    runner.run(Row(42, prompt(spec, 1), table, num_sampled=0))
+    assert device.stop_profile() is None

@@ -1,0 +1,54 @@
+// Attention of one layer over a whole batch, by all threads of the team.
+#pragma once
+
+#include <vector>
+
+#include "attention_plan.h"
+#include "kernels.h"
+#include "kv_pool.h"
+#include "model.h"
+#include "profile.h"
+#include "scratch.h"
+#include "step.h"
+#include "threads/team.h"
+
+namespace freehold {
+
+class Attention {
+  public:
+    // `bf16_dot`: queries and weights are rounded to bf16.
+    Attention(const Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team,
+              bool bf16_dot);
+
+    // Cuts a step's work. Called by one thread.
+    void prepare(const Step& step);
+    // From the queries in scratch and the layer's keys and values to `attended`. Called by every thread.
+    void run(int thread, int layer, Profile* profile) const;
+
+  private:
+    // What one thread does at a time: some pieces of an item.
+    struct Work {
+        int item;
+        int piece;  // counted from the item's first
+    };
+
+    AttendCall call_of(int layer, const AttentionItem& item) const;
+    void run_whole_items(int thread, int layer, const AttentionPlan& plan, Profile* profile) const;
+    void run_pieces(int thread, int layer, const AttentionPlan& plan, Profile* profile) const;
+    void attend(int layer, const AttentionPlan& plan, Work now, Work next, float* states) const;
+    void finish(const AttendCall& call, const AttentionItem& item, const float* states) const;
+
+    const Model& model_;
+    const KvPool& kv_;
+    const Scratch& scratch_;
+    const KernelTable& kernels_;
+    Team& team_;
+    bool bf16_dot_;
+
+    const Step* step_ = nullptr;
+    std::vector<int> layer_plan_;  // index into plans_
+    std::vector<AttentionPlan> plans_;
+    std::vector<const AttentionShape*> plan_shapes_;
+};
+
+}  // namespace freehold

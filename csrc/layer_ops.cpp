@@ -1,0 +1,268 @@
+#include "layer_ops.h"
+
+#include <algorithm>
+
+namespace freehold {
+namespace {
+
+std::ptrdiff_t at(int row, int stride) { return static_cast<std::ptrdiff_t>(row) * stride; }
+
+void add_bias(float* heads, const float* bias, int count) {
+    for (int i = 0; i < count; ++i) heads[i] += bias[i];
+}
+
+void add_units(std::vector<HeadUnit>& units, HeadUnit::Kind kind, const Matrix& matrix, int num_heads, int head_dim) {
+    const int each = heads_per_unit(num_heads, head_dim);
+    for (int head = 0; head < num_heads; head += each) {
+        const int outputs_end = (head + each) * head_dim;
+        units.push_back({kind, &matrix, head, each, head * head_dim / kStrip, (outputs_end + kStrip - 1) / kStrip});
+    }
+}
+
+}  // namespace
+
+LayerOps::LayerOps(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, bool int8,
+                   bool bf16_dot)
+    : model_(model), kv_(kv), scratch_(scratch), kernels_(kernels), int8_(int8), bf16_dot_(bf16_dot) {
+    for (const Layer& layer : model_.layers) {
+        const AttentionShape& a = layer.attention;
+        std::vector<HeadUnit>& units = units_.emplace_back();
+        add_units(units, HeadUnit::Kind::query, layer.q, a.num_heads, a.head_dim);
+        add_units(units, HeadUnit::Kind::key, layer.k, a.num_kv_heads, a.head_dim);
+        add_units(units, HeadUnit::Kind::value, layer.v, a.num_kv_heads, a.head_dim);
+    }
+}
+
+void LayerOps::prepare(const Step& step, Profile* profile) {
+    step_ = &step;
+    profile_ = profile;
+    num_tokens_ = static_cast<int>(step.token_ids.size());
+    token_row_.assign(static_cast<std::size_t>(num_tokens_), 0);
+    int end_pos = 0;
+    for (std::size_t index = 0; index < step.rows.size(); ++index) {
+        const StepRow& row = step.rows[index];
+        const auto begin = token_row_.begin() + row.first_token;
+        std::fill(begin, begin + row.num_tokens, static_cast<int>(index));
+        end_pos = std::max(end_pos, row.start_pos + row.num_tokens);
+    }
+    for (RopeTable& rope : model_.ropes) rope.extend(end_pos);
+}
+
+bool LayerOps::quantizes(std::initializer_list<const Matrix*> matrices) const {
+    return int8_ && std::any_of(matrices.begin(), matrices.end(),
+                                [](const Matrix* m) { return layout_of(m->layout).quantized(); });
+}
+
+namespace {
+
+int group_of(std::initializer_list<const Matrix*> matrices) {
+    const bool fine =
+        std::any_of(matrices.begin(), matrices.end(), [](const Matrix* m) { return m->fine_activations; });
+    return fine ? kFineGroup : 2 * kFineGroup;
+}
+
+}  // namespace
+
+Activations LayerOps::input_of(int thread, int stride, std::initializer_list<const Matrix*> matrices) const {
+    Activations input = scratch_.of_thread(thread).input;
+    input.stride = stride;
+    input.group = group_of(matrices);
+    return input;
+}
+
+Activations LayerOps::inner_of(const Layer& layer) const {
+    return scratch_.inner(round_up(layer.mlp_size, kStrip), group_of({&layer.down}));
+}
+
+void LayerOps::embed(int thread, int token) const {
+    const Timed timed(profile_, thread, Phase::embed, 0);
+    const int hidden = scratch_.widths().hidden;
+    float* row = scratch_.hidden + at(token, hidden);
+    unpack_row(model_.embed, step_->token_ids[static_cast<std::size_t>(token)], row);
+    std::fill(row + model_.hidden_size, row + hidden, 0.0f);
+}
+
+void LayerOps::norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const {
+    float* x = out.x + at(row, out.stride);
+    kernels_.rms_norm(scratch_.hidden + at(token, out.stride), weight.data(), model_.hidden_size, out.stride,
+                      model_.norm_eps, x);
+    if (quantize) kernels_.quantize(out, row, 0, x, out.stride);
+}
+
+Activations LayerOps::normed_for_heads(int thread, int layer, TokenSpan tokens) const {
+    const Timed timed(profile_, thread, Phase::norm, layer);
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    const Activations out = input_of(thread, scratch_.widths().hidden, {&l.q, &l.k, &l.v});
+    const bool quantize = quantizes({&l.q, &l.k, &l.v});
+    for (int i = 0; i < tokens.size(); ++i) norm(l.attn_norm, tokens.begin + i, out, i, quantize);
+    return out;
+}
+
+Activations LayerOps::normed_for_mlp(int thread, int layer, TokenSpan tokens) const {
+    const Timed timed(profile_, thread, Phase::norm, layer);
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    const Activations out = input_of(thread, scratch_.widths().hidden, {&l.gate, &l.up});
+    const bool quantize = quantizes({&l.gate, &l.up});
+    for (int i = 0; i < tokens.size(); ++i) norm(l.mlp_norm, tokens.begin + i, out, i, quantize);
+    return out;
+}
+
+Activations LayerOps::normed_for_logits(int thread, const int* tokens, int count) const {
+    const Timed timed(profile_, thread, Phase::norm, 0);
+    const Activations out = input_of(thread, scratch_.widths().hidden, {&model_.output()});
+    const bool quantize = quantizes({&model_.output()});
+    for (int i = 0; i < count; ++i) norm(model_.final_norm, tokens[i], out, i, quantize);
+    return out;
+}
+
+Activations LayerOps::attended(int thread, int layer, TokenSpan tokens) const {
+    const Timed timed(profile_, thread, Phase::quantize, layer);
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    Activations out = input_of(thread, round_up(l.attention.query_size(), kStrip), {&l.o});
+    out.x = scratch_.attended + at(tokens.begin, out.stride);
+    if (quantizes({&l.o})) {
+        for (int i = 0; i < tokens.size(); ++i) kernels_.quantize(out, i, 0, out.x + at(i, out.stride), out.stride);
+    }
+    return out;
+}
+
+void LayerOps::heads(int thread, int layer, const HeadUnit& unit, const Activations& input, TokenSpan tokens,
+                     const std::uint8_t* next) const {
+    float* out = scratch_.of_thread(thread).first;
+    const int stride = (unit.strip_end - unit.strip_begin) * kStrip;
+    {
+        const Timed timed(profile_, thread, Phase::qkv, layer);
+        if (unit.kind != HeadUnit::Kind::query) fetch_places(layer, unit, tokens);
+        linear(*unit.matrix, {unit.strip_begin, unit.strip_end}, input, tokens.size(), {out, stride, false}, next);
+    }
+    const Timed timed(profile_, thread, Phase::place, layer);
+    for (int i = 0; i < tokens.size(); ++i) place(layer, unit, tokens.begin + i, out + at(i, stride));
+}
+
+// Keys and values go to lines that mostly lie in memory: brings them here while the heads are computed.
+void LayerOps::fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const {
+    const AttentionShape& a = model_.layers[static_cast<std::size_t>(layer)].attention;
+    for (int token = tokens.begin; token < tokens.end; ++token) {
+        const StepRow& row = step_->rows[static_cast<std::size_t>(token_row_[static_cast<std::size_t>(token)])];
+        const int pos = row.start_pos + token - row.first_token;
+        const bool fetched = token > tokens.begin && token > row.first_token && pos % kTilePositions != 0;
+        if (fetched) continue;  // with the tile of the token before
+        for (int h = 0; h < unit.num_heads; ++h) {
+            const KvView kv = kv_.view(a, layer, unit.first_head + h, step_->block_ids.data() + row.first_block);
+            const bool key = unit.kind == HeadUnit::Kind::key;
+            const int width = kTilePositions * (key ? kv.key_elements() : kv.value_stride);
+            const std::uint8_t* tile = key ? kv.key_tile(pos) : kv.value_row(pos - pos % kTilePositions);
+            const std::size_t num_bytes = static_cast<std::size_t>(width) * kv.element_bytes();
+            for (std::size_t line = 0; line < num_bytes; line += kLineBytes) __builtin_prefetch(tile + line, 1, 3);
+        }
+    }
+}
+
+// Biases, norms and rotation of one token's heads; keys and values go to their blocks.
+void LayerOps::place(int layer, const HeadUnit& unit, int token, float* heads) const {
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    const AttentionShape& a = l.attention;
+    const StepRow& row = step_->rows[static_cast<std::size_t>(token_row_[static_cast<std::size_t>(token)])];
+    const int pos = row.start_pos + token - row.first_token;
+    const RopeTable& rope = model_.ropes[static_cast<std::size_t>(a.rope)];
+    const int size = unit.num_heads * a.head_dim, first = unit.first_head * a.head_dim;
+    const auto turn = [&](const std::vector<float>& bias, const std::vector<float>& weight, float scale) {
+        if (a.qkv_bias) add_bias(heads, bias.data() + first, size);
+        for (float* head = heads; head < heads + size; head += a.head_dim) {
+            if (a.qk_norm) kernels_.head_norm(head, weight.data(), a.head_dim, model_.norm_eps);
+            kernels_.rotate(head, rope.cosines(pos), rope.sines(pos), rope.num_pairs(), a.head_dim, scale);
+        }
+    };
+    const auto view = [&](int index) {
+        return kv_.view(a, layer, unit.first_head + index, step_->block_ids.data() + row.first_block);
+    };
+    switch (unit.kind) {
+        case HeadUnit::Kind::query: {
+            turn(l.q_bias, l.q_norm, a.scale);
+            const std::ptrdiff_t to = at(token, round_up(a.query_size(), kStrip)) + first;
+            if (bf16_dot_) {
+                kernels_.halve_query(heads, size, scratch_.half_queries + to);
+            } else {
+                std::copy_n(heads, size, scratch_.queries + to);
+            }
+            break;
+        }
+        case HeadUnit::Kind::key:
+            turn(l.k_bias, l.k_norm, 1.0f);
+            for (int h = 0; h < unit.num_heads; ++h) kernels_.store_key(view(h), pos, heads + h * a.head_dim);
+            break;
+        case HeadUnit::Kind::value:
+            if (a.qkv_bias) add_bias(heads, l.v_bias.data() + first, size);
+            for (int h = 0; h < unit.num_heads; ++h) kernels_.store_value(view(h), pos, heads + h * a.head_dim);
+            break;
+    }
+}
+
+void LayerOps::add_attended(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin,
+                            int strip_end, const std::uint8_t* next) const {
+    const Timed timed(profile_, thread, Phase::o, layer);
+    const int stride = scratch_.widths().hidden;
+    float* out = scratch_.hidden + at(tokens.begin, stride) + strip_begin * kStrip;
+    linear(model_.layers[static_cast<std::size_t>(layer)].o, {strip_begin, strip_end}, input, tokens.size(),
+           {out, stride, true}, next);
+}
+
+void LayerOps::gate_up(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin,
+                       int strip_end, const std::uint8_t* next) const {
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    const Scratch::OfThread& own = scratch_.of_thread(thread);
+    const int width = (strip_end - strip_begin) * kStrip;
+    {
+        const Timed timed(profile_, thread, Phase::gate_up, layer);
+        const std::uint8_t* up = l.up.data + l.up.strip_bytes() * static_cast<std::size_t>(strip_begin);
+        linear(l.gate, {strip_begin, strip_end}, input, tokens.size(), {own.first, width, false}, up);
+        linear(l.up, {strip_begin, strip_end}, input, tokens.size(), {own.second, width, false}, next);
+    }
+    const Timed timed(profile_, thread, Phase::gate, layer);
+    const Activations inner = inner_of(l);
+    const bool quantize = quantizes({&l.down});
+    const int first = strip_begin * kStrip;
+    for (int i = 0; i < tokens.size(); ++i) {
+        float* gate = own.first + at(i, width);
+        float* out = quantize ? gate : inner.x + at(tokens.begin + i, inner.stride) + first;
+        kernels_.silu_mul(gate, own.second + at(i, width), width, out);
+        if (quantize) kernels_.quantize(inner, tokens.begin + i, first, gate, width);
+    }
+}
+
+void LayerOps::add_mlp(int thread, int layer, TokenSpan tokens, int strip_begin, int strip_end,
+                       const std::uint8_t* next) const {
+    const Timed timed(profile_, thread, Phase::down, layer);
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    const int stride = scratch_.widths().hidden;
+    float* out = scratch_.hidden + at(tokens.begin, stride) + strip_begin * kStrip;
+    linear(l.down, {strip_begin, strip_end}, inner_of(l).from_row(tokens.begin), tokens.size(), {out, stride, true},
+           next);
+}
+
+void LayerOps::logits(int thread, const Activations& input, int count, int strip_begin, int strip_end,
+                      const std::uint8_t* next) const {
+    const Timed timed(profile_, thread, Phase::head, 0);
+    linear(model_.output(), {strip_begin, strip_end}, input, count,
+           {scratch_.logits + strip_begin * kStrip, scratch_.logit_stride(), false}, next);
+}
+
+void LayerOps::linear(const Matrix& matrix, Strips strips, const Activations& input, int count, const Output& output,
+                      const std::uint8_t* next) const {
+    kernels_.linear(LinearCall{.weights = matrix.data + matrix.strip_bytes() * static_cast<std::size_t>(strips.begin),
+                               .strip_bytes = matrix.strip_bytes(),
+                               .layout = matrix.layout,
+                               .num_inputs = matrix.num_inputs,
+                               .strip_begin = 0,
+                               .strip_end = strips.end - strips.begin,
+                               .input = &input,
+                               .row_begin = 0,
+                               .row_end = count,
+                               .out = output.at,
+                               .out_stride = output.stride,
+                               .add = output.add,
+                               .int8 = int8_,
+                               .next = next});
+}
+
+}  // namespace freehold

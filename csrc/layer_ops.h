@@ -1,0 +1,100 @@
+// The parts of a layer beside attention, each for some rows and, where threads share rows out, for some of the outputs.
+// What they leave for the same thread lies in its own scratch.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "kernels.h"
+#include "kv_pool.h"
+#include "model.h"
+#include "profile.h"
+#include "scratch.h"
+#include "step.h"
+
+namespace freehold {
+
+// Heads of queries, keys or values whose outputs fill whole strips.
+struct HeadUnit {
+    enum class Kind { query, key, value } kind;
+    const Matrix* matrix;
+    int first_head, num_heads;
+    int strip_begin, strip_end;
+
+    const std::uint8_t* weights() const {
+        return matrix->data + matrix->strip_bytes() * static_cast<std::size_t>(strip_begin);
+    }
+};
+
+struct TokenSpan {
+    int begin, end;
+    int size() const { return end - begin; }
+};
+
+class LayerOps {
+  public:
+    LayerOps(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, bool int8,
+             bool bf16_dot);
+
+    // Called by one thread, before all others.
+    void prepare(const Step& step, Profile* profile);
+    int num_tokens() const { return num_tokens_; }
+    Profile* profile() const { return profile_; }
+    const std::vector<HeadUnit>& units(int layer) const { return units_[static_cast<std::size_t>(layer)]; }
+
+    void embed(int thread, int token) const;
+    // Inputs of the next linear layer, in the thread's scratch: normed rows of the residual stream…
+    Activations normed_for_heads(int thread, int layer, TokenSpan tokens) const;
+    Activations normed_for_mlp(int thread, int layer, TokenSpan tokens) const;
+    Activations normed_for_logits(int thread, const int* tokens, int count) const;
+    // … or what attention gave.
+    Activations attended(int thread, int layer, TokenSpan tokens) const;
+
+    // `next` is what the thread will read after these weights. Heads go where attention finds them.
+    void heads(int thread, int layer, const HeadUnit& unit, const Activations& input, TokenSpan tokens,
+               const std::uint8_t* next) const;
+    // Strips of the residual stream.
+    void add_attended(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin, int strip_end,
+                      const std::uint8_t* next) const;
+    // silu(gate) * up, at most kChunkStrips of it.
+    void gate_up(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin, int strip_end,
+                 const std::uint8_t* next) const;
+    void add_mlp(int thread, int layer, TokenSpan tokens, int strip_begin, int strip_end,
+                 const std::uint8_t* next) const;
+    void logits(int thread, const Activations& input, int count, int strip_begin, int strip_end,
+                const std::uint8_t* next) const;
+
+  private:
+    bool quantizes(std::initializer_list<const Matrix*> matrices) const;
+    Activations input_of(int thread, int stride, std::initializer_list<const Matrix*> matrices) const;
+    Activations inner_of(const Layer& layer) const;
+    void norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const;
+    void fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const;
+    void place(int layer, const HeadUnit& unit, int token, float* heads) const;
+    // out[0 .. count, strips] (+)= input * weights; `out` is where the first of these strips goes.
+    struct Strips {
+        int begin, end;
+    };
+    struct Output {
+        float* at;
+        int stride;
+        bool add;
+    };
+    void linear(const Matrix& matrix, Strips strips, const Activations& input, int count, const Output& output,
+                const std::uint8_t* next) const;
+
+    Model& model_;
+    const KvPool& kv_;
+    const Scratch& scratch_;
+    const KernelTable& kernels_;
+    bool int8_;
+    bool bf16_dot_;
+    std::vector<std::vector<HeadUnit>> units_;  // by layer
+
+    const Step* step_ = nullptr;
+    Profile* profile_ = nullptr;
+    int num_tokens_ = 0;
+    std::vector<int> token_row_;  // row of the step that each token belongs to
+};
+
+}  // namespace freehold
