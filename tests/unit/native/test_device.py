@@ -205,7 +205,7 @@ def test_unknown_instruction_sets_are_refused(open_device) -> None:
 
 
 def test_few_and_many_inputs_take_different_ways_to_the_same_bits(open_device) -> None:
-    # 2 threads: below 32 inputs they share outputs, above they take blocks of rows; 400 inputs make several blocks each.
+    # 2 threads: below 32 inputs they share outputs, above they take blocks of rows, several blocks each
     spec = make_spec(hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=704, vocab=161, windows=(None, 70))
     weights = make_weights(spec, DType.Q4_1, {Slot.EMBED: DType.Q8_0})
     ids = prompt(spec, 397)
