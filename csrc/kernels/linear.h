@@ -27,9 +27,11 @@ struct TileWeights {
     const std::uint8_t* next;  // what is read after them
 
     FREEHOLD_INLINE const std::uint8_t* cell(int vector, std::size_t at) const {
-        return strip + static_cast<std::size_t>((panel + vector) / 2) * strip_bytes + at;
+        return strip + static_cast<std::size_t>((first_panel() + vector) / 2) * strip_bytes + at;
     }
-    FREEHOLD_INLINE int panel_of(int vector) const { return (panel + vector) % 2; }
+    // A constant where tiles cover whole strips.
+    FREEHOLD_INLINE int first_panel() const { return kStripVectors * kPanel == kStrip ? 0 : panel; }
+    FREEHOLD_INLINE int panel_of(int vector) const { return (first_panel() + vector) % 2; }
     // As many lines each time as make up the block (its head included) over its cells.
     FREEHOLD_INLINE void prefetch(const CellAt& at) const {
         const std::uint8_t* p = strip + at.block + at.number * prefetch_lines * kLineBytes + prefetch_distance;
