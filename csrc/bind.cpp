@@ -112,6 +112,34 @@ std::optional<std::tuple<std::size_t, int>> pack_matrices(Builder& builder) {
     return std::make_tuple(failure->matrix, failure->error);
 }
 
+// None, or what is wrong with the file.
+std::optional<std::string> read_matrices(Builder& builder, int descriptor, std::int64_t start,
+                                         Array<std::uint64_t, 1> checksums) {
+    const std::vector<std::uint64_t> expected(checksums.data(), checksums.data() + checksums.size());
+    const nb::gil_scoped_release unlocked;
+    return builder.read(descriptor, static_cast<off_t>(start), expected);
+}
+
+// The arena's bytes, which stay as long as the array.
+nb::ndarray<nb::numpy, const std::uint8_t> packed_weights(const Builder& builder) {
+    auto* arena = new std::shared_ptr<const Region>(builder.arena());
+    const nb::capsule owner(arena, [](void* p) noexcept { delete static_cast<std::shared_ptr<const Region>*>(p); });
+    return {(*arena)->data(), {(*arena)->size()}, owner};
+}
+
+nb::ndarray<nb::numpy, std::uint64_t> checksum_array(Array<std::uint8_t, 1> data) {
+    auto all = std::make_unique<std::vector<std::uint64_t>>();
+    {
+        const nb::gil_scoped_release unlocked;
+        *all = chunk_checksums(data.data(), data.size());
+    }
+    std::uint64_t* values = all->data();
+    const std::size_t count = all->size();
+    const nb::capsule owner(all.release(),
+                            [](void* p) noexcept { delete static_cast<std::vector<std::uint64_t>*>(p); });
+    return {values, {count}, owner};
+}
+
 std::unique_ptr<Device> open_device(Builder& builder, const std::string& isa, int num_blocks, int block_size,
                                     int max_rows, int max_tokens, int num_threads, bool bf16_kv, bool int8) {
     return builder.open(choose_kernels(isa), {.num_blocks = num_blocks,
@@ -321,6 +349,9 @@ void bind_builder(nb::module_& m) {
         .def("add_file_matrix", add_file_matrix, "slot"_a, "layer"_a.none(), "source"_a, "num_outputs"_a,
              "num_inputs"_a, "place"_a, "order"_a)
         .def("pack", pack_matrices)
+        .def("read", read_matrices, "descriptor"_a, "start"_a, "checksums"_a)
+        .def("packed_weights", packed_weights)
+        .def_prop_ro("packing_s", &Builder::packing_s)
         .def(
             "set_vector",
             [](Builder& builder, const std::string& slot, std::optional<int> layer, Array<float, 1> values) {
@@ -361,6 +392,8 @@ NB_MODULE(_native, m) {
     m.def("packed_bytes", [](const std::string& source, int num_outputs, int num_inputs) {
         return packed_bytes(source_named(source), num_outputs, num_inputs);
     });
+    m.def("packing_description", packing_description);
+    m.def("chunk_checksums", checksum_array, "data"_a);
     bind_builder(m);
     bind_device(m);
     nb::module_ kernels = m.def_submodule("kernels", "Single kernels, for their parity tests.");

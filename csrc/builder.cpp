@@ -28,8 +28,8 @@ std::size_t packed_bytes(SourceType source, int num_outputs, int num_inputs) {
 }
 
 Builder::Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads)
-    : model_(std::move(model)), team_(num_threads) {
-    model_->arena = Region(arena_bytes, true);
+    : model_(std::move(model)), arena_(std::make_shared<const Region>(arena_bytes, true)), team_(num_threads) {
+    model_->arena = arena_;
 }
 
 void Builder::add_matrix(const std::string& slot, int layer, SourceType source, int num_outputs, int num_inputs,
@@ -41,7 +41,7 @@ void Builder::add_matrix(const std::string& slot, int layer, SourceType source, 
     }
     if (!is_order_of(order, num_outputs)) throw std::invalid_argument("the row order of '" + slot + "' is malformed");
     Matrix shape = packed_shape(source, num_outputs, num_inputs);
-    if (used_ + shape.num_bytes() > model_->arena.size()) {
+    if (used_ + shape.num_bytes() > arena_->size()) {
         throw std::invalid_argument("matrix '" + slot + "' does not fit in the arena");
     }
     // Of all inputs, the attention's lose most by coarse scales (docs/performance.md).
@@ -49,18 +49,28 @@ void Builder::add_matrix(const std::string& slot, int layer, SourceType source, 
     shape.fine_activations = attends || layout_of(shape.layout).group == kFineGroup;
     layout_used_[static_cast<int>(shape.layout)] = true;
     places_.push_back(&model_->matrix(slot, layer));
-    incoming_.push_back({shape, source, rows, std::move(order), model_->arena.data() + used_});
+    incoming_.push_back({shape, source, rows, std::move(order), arena_->data() + used_});
     used_ += shape.num_bytes();
 }
 
 std::optional<ReadFailure> Builder::pack() {
-    const std::optional<ReadFailure> failure = pack_all(incoming_, team_);
-    if (failure) return failure;
+    const PackResult result = pack_all(incoming_, team_);
+    packing_s_ = result.packing_s;
+    if (!result.failure) hand_out();
+    return result.failure;
+}
+
+std::optional<std::string> Builder::read(int descriptor, off_t start, const std::vector<std::uint64_t>& checksums) {
+    std::optional<std::string> wrong = read_packed(descriptor, start, checksums, arena_->data(), used_, team_);
+    if (!wrong) hand_out();
+    return wrong;
+}
+
+void Builder::hand_out() {
     for (std::size_t i = 0; i < places_.size(); ++i) {
         *places_[i] = incoming_[i].shape;
         places_[i]->data = incoming_[i].destination;
     }
-    return std::nullopt;
 }
 
 void Builder::set_vector(const std::string& slot, int layer, const float* values, std::size_t count) {

@@ -10,6 +10,7 @@
 
 #include "device.h"
 #include "model.h"
+#include "packed_file.h"
 #include "row_stream.h"
 
 namespace freehold {
@@ -26,6 +27,13 @@ class Builder {
                     std::size_t raw_bytes, std::vector<std::int32_t> order = {});
     // Packs all matrices that were added.
     std::optional<ReadFailure> pack();
+    // Fills them instead from a file that holds the arena as `pack` had filled it. Returns what is wrong with the file;
+    // `pack` is as good as ever then.
+    std::optional<std::string> read(int descriptor, off_t start, const std::vector<std::uint64_t>& checksums);
+    // The packed matrices.
+    std::shared_ptr<const Region> arena() const { return arena_; }
+    // Seconds that packing took, reading not counted.
+    double packing_s() const { return packing_s_; }
     void set_vector(const std::string& slot, int layer, const float* values, std::size_t count);
     // Names of the layouts in use, in the order of layouts.h.
     std::vector<std::string> layouts() const;
@@ -33,7 +41,11 @@ class Builder {
     std::unique_ptr<Device> open(const KernelTable& kernels, const DeviceOptions& options);
 
   private:
+    void hand_out();
+
     std::unique_ptr<Model> model_;
+    std::shared_ptr<const Region> arena_;
+    double packing_s_ = 0.0;
     std::size_t used_ = 0;
     bool layout_used_[kNumLayouts] = {};
     std::vector<IncomingMatrix> incoming_;

@@ -70,7 +70,7 @@ struct Model {
     Matrix head;  // if not tied
     std::vector<float> final_norm;
 
-    Region arena;  // holds all packed matrices
+    std::shared_ptr<const Region> arena;  // holds all packed matrices
 
     const Matrix& output() const { return tied_embeddings ? embed : head; }
     int padded_hidden() const { return round_up(hidden_size, kStrip); }

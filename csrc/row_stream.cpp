@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -71,12 +72,16 @@ class Stream {
         advise(run.bytes_before + kAheadBytes);
         const std::uint8_t* rows = stored(run, matrix, buffer);
         if (rows == nullptr) return;
+        const auto started = std::chrono::steady_clock::now();
         for (int strip = run.first_strip; strip < run.first_strip + run.num_strips; ++strip) {
             pack_from(rows, run.first_row, matrix, strip);
         }
+        const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - started;
+        packing_ns_.fetch_add(taken.count(), std::memory_order_relaxed);
     }
 
     std::optional<ReadFailure> failure() const { return failure_; }
+    double packing_s() const { return static_cast<double>(packing_ns_.load()) * 1e-9; }
 
   private:
     static void pack_from(const std::uint8_t* stored, int first_row, const IncomingMatrix& matrix, int strip) {
@@ -145,18 +150,19 @@ class Stream {
     std::mutex failing_;
     std::optional<ReadFailure> failure_;
     std::atomic<bool> has_failed_{false};
+    std::atomic<std::int64_t> packing_ns_{0};  // of all threads
 };
 
 }  // namespace
 
-std::optional<ReadFailure> pack_all(const std::vector<IncomingMatrix>& matrices, Team& team) {
+PackResult pack_all(const std::vector<IncomingMatrix>& matrices, Team& team) {
     Stream stream(matrices);
     std::vector<std::vector<std::uint8_t>> buffers(static_cast<std::size_t>(team.size()));
     team.run([&](int thread) {
         std::vector<std::uint8_t>& buffer = buffers[static_cast<std::size_t>(thread)];
         team.for_each(stream.num_runs(), [&](int run) { stream.pack(run, buffer); });
     });
-    return stream.failure();
+    return {stream.failure(), stream.packing_s() / team.size()};
 }
 
 }  // namespace freehold

@@ -43,7 +43,12 @@ struct ReadFailure {
     int error;           // errno; 0: the file has ended
 };
 
+struct PackResult {
+    std::optional<ReadFailure> failure;
+    double packing_s;  // reading and waiting for the disk not counted; the threads' mean
+};
+
 // Packs all matrices. After a failed read nothing more is started, and what has been packed is worth nothing.
-std::optional<ReadFailure> pack_all(const std::vector<IncomingMatrix>& matrices, Team& team);
+PackResult pack_all(const std::vector<IncomingMatrix>& matrices, Team& team);
 
 }  // namespace freehold

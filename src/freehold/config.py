@@ -10,6 +10,7 @@ IsaName = Literal["avx512bf16", "avx512", "avx2", "generic"]
 ActivationName = Literal["float", "int8"]
 KVDtypeName = Literal["bf16", "f32"]
 EnginePlace = Literal["process", "thread"]
+PackedCacheName = Literal["auto", "always", "never"]
 PolicyName = Literal["priority", "fcfs"]
 
 
@@ -30,6 +31,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_num_queued_tokens: tokens of prompts that may wait to be computed; None means any number.
         prefix_caching: reuse keys and values that were computed before for the same ids.
         cache_dir: where hashes of model files are remembered between starts; None means nowhere.
+        packed_dir: where packed weights are kept between starts; None means nowhere.
+        packed_cache: whether to keep them: if packing took long, always, or never.
+        packed_cache_bytes: what all files in `packed_dir` may take.
         memory_limit_bytes: weights, KV cache and scratch together must fit in this; None means that nobody knows the
             machine's memory and nothing is checked.
         stall_timeout_s: a busy engine that finishes no step for this long reports itself as not healthy.
@@ -51,6 +55,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_queued_tokens: int | None = None
     prefix_caching: bool = True
     cache_dir: Path | None = None
+    packed_dir: Path | None = None
+    packed_cache: PackedCacheName = "auto"
+    packed_cache_bytes: int = 32 << 30
     memory_limit_bytes: int | None = None
     stall_timeout_s: float = 60.0
 

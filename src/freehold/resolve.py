@@ -277,6 +277,9 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
         scheduling_policy=values["scheduling_policy"].value,
         prefix_caching=values["enable_prefix_caching"].value,
         cache_dir=home / "hashes",
+        packed_dir=None if values["packed_cache"].value == "never" else store.packed_directory(home),
+        packed_cache=values["packed_cache"].value,
+        packed_cache_bytes=values["packed_cache_bytes"].value,
         memory_limit_bytes=memory_limit_bytes,
         stall_timeout_s=values["stall_timeout"].value,
     )

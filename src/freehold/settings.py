@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName, PolicyName
+from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName, PackedCacheName, PolicyName
 
 PREFIX = "FREEHOLD_"
 DEFAULT_MODEL = "smollm2"
@@ -183,6 +183,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "isa", _choice(get_args(IsaName)), "highest instruction set to use; default: the processor's", unset="auto"
     ),
+    Setting(
+        "packed_cache",
+        _choice(get_args(PackedCacheName)),
+        "keep packed weights on disk for the next start: auto if packing took more than two seconds",
+        "auto",
+    ),
+    Setting("packed_cache_bytes", _SIZE, "disk space for packed weights of all models", "32GiB"),
     Setting("backend", _choice(get_args(BackendName)), "what computes", "cpu"),
     Setting(
         "stall_timeout",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freehold.errors import FreeholdError
+from freehold.files.packed_cache import PackedCache
 from freehold.protocol import Logprobs
 
 StepId = NewType("StepId", int)
@@ -170,6 +171,7 @@ class BackendOptions:
         activations: ``float`` or ``int8``.
         max_rows, max_tokens: rows and input tokens of the largest step.
         isa: highest instruction set to use; None means what the processor has.
+        packed: where packed weights may be kept and found; None: nowhere.
     """
 
     num_blocks: int
@@ -180,6 +182,7 @@ class BackendOptions:
     activations: str = "float"
     num_threads: int = 1
     isa: str | None = None
+    packed: PackedCache | None = None
 
 
 class Backend(Protocol):

@@ -8,7 +8,7 @@ import typer
 from freehold import resolve
 from freehold.cli.options import HomeOption
 from freehold.cli.pulling import pull as pull_model
-from freehold.errors import printable
+from freehold.errors import ConfigError, printable
 from freehold.settings import DEFAULT_MODEL, format_size
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="smollm2, org/name or org/name/file.gguf.")]
@@ -20,25 +20,39 @@ def pull(model: Name = DEFAULT_MODEL, home: HomeOption = None) -> None:
 
 
 def list_models(home: HomeOption = None) -> None:
-    """List the models in the store."""
-    from freehold.files import store
+    """List the models in the store, and packed weights."""
+    from freehold.files import packed_cache, store
 
     where = _home(home)
     models = store.list_models(where)
     if not models:
         print(f"no models in {where}; `freehold pull` fetches the default one")
-        return
-    width = max(len(model.name) for model in models)
+    width = max((len(model.name) for model in models), default=0)
     for model in models:
         row = f"{model.name:{width}}  {format_size(model.size_bytes):>10}  {model.source}  {model.path}"
         print(printable(row))
+    for packed in packed_cache.list_packed(store.packed_directory(where)):
+        print(printable(f"packed weights  {format_size(packed.size_bytes):>10}  {packed.model}  {packed.path}"))
 
 
-def rm(model: Name, home: HomeOption = None) -> None:
-    """Remove a model from the store."""
-    from freehold.files import store
+def rm(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="A name that `freehold list` shows.")] = None,
+    packed: Annotated[
+        bool, typer.Option("--packed", help="Remove the packed weights of all models; they are made anew when needed.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Remove a model from the store, or packed weights."""
+    from freehold.files import packed_cache, store
 
-    print(f"removed {model}: {format_size(store.remove(model, _home(home)))} freed")
+    if (model is None) != packed:
+        raise ConfigError("name either a model to remove, or --packed")
+    where = _home(home)
+    if model is None:
+        freed_bytes = packed_cache.remove_packed(store.packed_directory(where))
+        print(f"removed all packed weights: {format_size(freed_bytes)} freed")
+    else:
+        print(f"removed {model}: {format_size(store.remove(model, where))} freed")
 
 
 def _home(home: Path | None) -> Path:

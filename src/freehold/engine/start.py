@@ -19,7 +19,8 @@ from freehold.engine.place import Stage
 from freehold.engine.runner import Runner
 from freehold.errors import ConfigError, ResourceError
 from freehold.faults import Point, reach
-from freehold.files.model import open_model
+from freehold.files.model import ModelFiles, open_model
+from freehold.files.packed_cache import PackedCache
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import EngineInfo
 from freehold.sched.admission import Limits
@@ -105,13 +106,16 @@ def load(
         memory = decide_memory(config, sizes)
         on_stage("load the weights")
         reach(Point.LOAD_WEIGHTS)
-        backend = open_backend(config.backend, spec, weights, _options(config, memory))
+        packed = _packed_cache(config, files)
+        backend = open_backend(config.backend, spec, weights, _options(config, memory, packed))
         try:
             on_stage("check the model's files")
             reach(Point.LOAD_CHECK)
             check_memory(config, backend.weight_bytes, memory.num_blocks * sizes.block_bytes, backend.scratch_bytes)
             model = _Model(spec.family, spec.vocab_size, files.fingerprint(), started_s)
             files.release_pages()
+            if packed is not None:
+                packed.keep(files.weight_digests())
         except BaseException:
             backend.close()
             raise
@@ -237,7 +241,15 @@ def _sizes(config: EngineConfig, spec: ModelSpec, weights: Weights) -> ModelSize
     )
 
 
-def _options(config: EngineConfig, memory: Memory) -> BackendOptions:
+def _packed_cache(config: EngineConfig, files: ModelFiles) -> PackedCache | None:
+    if config.packed_dir is None:
+        return None
+    always = config.packed_cache == "always"
+    known = files.known_digests()
+    return PackedCache(config.packed_dir, config.model_path, known, config.packed_cache_bytes, always=always)
+
+
+def _options(config: EngineConfig, memory: Memory, packed: PackedCache | None = None) -> BackendOptions:
     return BackendOptions(
         num_blocks=memory.num_blocks,
         block_size=config.block_size,
@@ -247,6 +259,7 @@ def _options(config: EngineConfig, memory: Memory) -> BackendOptions:
         activations=config.activations,
         num_threads=config.num_threads,
         isa=config.isa,
+        packed=packed,
     )
 
 

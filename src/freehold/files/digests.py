@@ -24,7 +24,7 @@ def file_digest(file: MappedFile, cache_dir: Path | None) -> str:
     Raises:
         ModelFileError: the file changed meanwhile.
     """
-    if cache_dir is not None and (known := _read_entry(_entry(file, cache_dir), file.stamp)) is not None:
+    if (known := known_digest(file, cache_dir)) is not None:
         return known
     digest = hashlib.sha256()
     for start in range(0, file.size, _PIECE_BYTES):
@@ -34,6 +34,11 @@ def file_digest(file: MappedFile, cache_dir: Path | None) -> str:
     if cache_dir is not None and _is_settled(file.stamp):
         remember_digest(file, found, cache_dir)
     return found
+
+
+def known_digest(file: MappedFile, cache_dir: Path | None) -> str | None:
+    """SHA-256 of the contents if it is remembered in `cache_dir`."""
+    return None if cache_dir is None else _read_entry(_entry(file, cache_dir), file.stamp)
 
 
 def remember_digest(file: MappedFile, digest: str, cache_dir: Path) -> None:

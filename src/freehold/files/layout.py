@@ -1,7 +1,7 @@
 """The model store's directories, names and locks.
 
 A home directory holds ``models/`` (one directory a model, with ``model.json``), ``downloads/`` (what has begun),
-``hashes/`` (content hashes of files) and ``locks/``.
+``hashes/`` (content hashes of files), ``packed/`` (packed weights, see `freehold.files.packed_cache`) and ``locks/``.
 """
 
 import fcntl

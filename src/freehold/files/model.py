@@ -7,7 +7,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
 
 from freehold.errors import ModelFileError, ModelNotFoundError
-from freehold.files.digests import file_digest
+from freehold.files.digests import file_digest, known_digest
 from freehold.files.disk import is_plain_name
 from freehold.files.gguf_shards import GGUFModel, open_gguf
 from freehold.files.layout import read_manifest
@@ -53,6 +53,7 @@ class ModelFiles:
         self.tensors: Mapping[str, Tensor] = TensorTable(contents.tensors)
         self._files = contents.files
         self._cache_dir = cache_dir
+        self._digests: tuple[str, ...] | None = None
 
     @property
     def tokenizer_json(self) -> Path | None:
@@ -100,14 +101,28 @@ class ModelFiles:
         """
         self.check_unchanged()
         whole = hashlib.sha256(f"freehold-model-1 {self.format}\n".encode())
-        for file in self._files:
-            digest = file_digest(file, self._cache_dir)
+        for file, digest in zip(self._files, self.weight_digests(), strict=True):
             _check_stored(file.path, digest)
             whole.update(f"weights {digest}\n".encode())
         for name in _SIDE_FILES:
             if (raw := self._read_bytes(name)) is not None:
                 whole.update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
         return whole.hexdigest()
+
+    def weight_digests(self) -> tuple[str, ...]:
+        """SHA-256 of each weight file, hexadecimal. Costs their hashing once, unless their hashes are remembered.
+
+        Raises:
+            ModelFileError: a file changed meanwhile.
+        """
+        if self._digests is None:
+            self._digests = tuple(file_digest(file, self._cache_dir) for file in self._files)
+        return self._digests
+
+    def known_digests(self) -> tuple[str, ...] | None:
+        """SHA-256 of each weight file if all are remembered from an earlier start."""
+        known = [known_digest(file, self._cache_dir) for file in self._files]
+        return tuple(digest for digest in known if digest is not None) if None not in known else None
 
     def check_unchanged(self) -> None:
         """Raise ModelFileError if a weight file was truncated, changed, replaced or removed since opening."""

@@ -94,6 +94,11 @@ def remove(name: str, home: Path) -> int:
     return stored.size_bytes if stored is not None else 0
 
 
+def packed_directory(home: Path) -> Path:
+    """Where packed weights are kept; see `freehold.files.packed_cache`."""
+    return home / "packed"
+
+
 def _stored(name: str, home: Path) -> StoredModel | None:
     return layout.stored_model(layout.model_directory(name, home)) if layout.is_name(name) else None
 

@@ -116,7 +116,9 @@ class CpuBackend:
         self._device.write_block(block_id, data)
 
     def close(self) -> None:
-        """Finish submitted steps, end the threads."""
+        """Finish submitted steps, end the threads, stop writing packed weights."""
+        if self._options.packed is not None:
+            self._options.packed.close()
         self._device.close()
 
     def _check_no_masks_awaited(self) -> None:

@@ -1,5 +1,6 @@
 """From a model's tensors to packed native weights."""
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from freehold.arch.spec import ModelSpec, RopeSpec, Slot
 from freehold.backends.base import BackendOptions
 from freehold.errors import ConfigError
 from freehold.files.mapped import MappedFile
+from freehold.files.packed_cache import PackedCache
+from freehold.files.packed_file import Contents, PackedMatrix
 from freehold.files.quants import dequantize
 from freehold.files.tensors import MappedTensor
 
@@ -74,7 +77,7 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
         options.num_threads,
     )
     _describe_layers(builder, spec)
-    _pack(builder, weights, matrices)
+    _fill(builder, weights, matrices, options.packed)
     for slot, layer in weights:
         if slot in VECTOR_SLOTS:
             vector = np.ascontiguousarray(dequantize(weights.get(slot, layer)), dtype=np.float32)
@@ -97,13 +100,14 @@ _Matrix = tuple[Slot, int | None, tuple[int, int]]
 """Slot, layer, and (outputs, inputs)."""
 
 
-def _pack(builder: _native.Builder, weights: Weights, matrices: list[_Matrix]) -> None:
-    """Pack all matrices, those that lie in files straight from there.
+def _fill(builder: _native.Builder, weights: Weights, matrices: list[_Matrix], packed: PackedCache | None) -> None:
+    """Have all matrices in memory: read as they were packed once, or packed, those in files straight from there.
 
     Raises:
         ModelFileError: a file was truncated meanwhile, or can't be read.
     """
     files: dict[int, MappedFile] = {}
+    origins = []
     for index, (slot, layer, shape) in enumerate(matrices):
         tensor, row_order = weights.stored(slot, layer)
         order = np.empty(0, np.int32) if row_order is None else row_order
@@ -114,9 +118,18 @@ def _pack(builder: _native.Builder, weights: Weights, matrices: list[_Matrix]) -
         else:
             data = np.ascontiguousarray(tensor.data).reshape(-1)
             builder.add_matrix(slot.value, layer, tensor.dtype.name, *shape, data, order)
+        origins.append(
+            PackedMatrix(slot.value, layer, tensor.name, tensor.dtype.name, shape, zlib.crc32(order.tobytes()))
+        )
+    data = builder.packed_weights()
+    contents = Contents(_native.packing_description(), tuple(origins), data.size)
+    if packed is not None and packed.load(contents, builder.read):
+        return
     if (failure := builder.pack()) is not None:
         index, error_number = failure
         raise files[index].read_error(error_number)
+    if packed is not None:
+        packed.offer(contents, data, _native.chunk_checksums, builder.packing_s)
 
 
 def _matrix_shapes(spec: ModelSpec) -> Iterator[_Matrix]:
