@@ -112,6 +112,8 @@ def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
         (("pull", "no-such-model"), ("no-such-model", "smollm2")),
         (("rm", "no-such-model"), ("no-such-model",)),
         (("rm", "../../etc"), ("../../etc",)),
+        (("rm",), ("--packed",)),
+        (("rm", "smollm2", "--packed"), ("--packed",)),
         (("synth", "/tmp/x.gguf"), ("--preset", "--sizes")),
         (("synth", "/tmp/x.gguf", "--preset", "huge"), ("huge", "tiny")),
         (("synth", "/tmp/x.gguf", "--preset", "tiny", "--dtype", "Q9"), ("Q9", "BF16")),
@@ -303,6 +305,18 @@ def test_commands_of_a_chat(home: Path, tiny: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr.count("/new") == 2
         assert "/foo isn't a command" in done.stderr
+
+
+def test_packed_weights_are_listed_and_removed(home: Path) -> None:
+    (home / "packed").mkdir(parents=True)
+    (home / "packed" / "x.packed").write_bytes(b"x" * 2048)
+    done = freehold("list", home=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "packed weights       2 KiB  unusable" in done.stdout
+    done = freehold("rm", "--packed", home=home)
+    assert (done.returncode, done.stdout) == (0, "removed all packed weights: 2 KiB freed\n")
+    assert list((home / "packed").iterdir()) == []
+    assert "packed" not in freehold("list", home=home).stdout.replace(str(home), "")
 
 
 def test_a_store_that_cannot_be(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "log_level": "debug",
         "enable_prefix_caching": "false",
         "threads": "3",
+        "packed_cache": "always",
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)
@@ -114,6 +115,14 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     assert from_flags.engine.scheduling_policy == "fcfs"
     assert from_flags.engine.kv_cache_bytes == 64 << 20
     assert {value.source for value in from_environment.values.values()} == {s.variable for s in SETTINGS}
+
+
+@pytest.mark.parametrize("value", ["auto", "always", "never"])
+def test_packed_weights_lie_in_the_store_if_anywhere(model: Path, tmp_path: Path, value: str) -> None:
+    engine = resolve.engine_config(model=model, home=tmp_path, packed_cache=value, machine=MACHINE)
+    assert engine.packed_cache == value
+    assert engine.packed_dir == (None if value == "never" else tmp_path / "packed")
+    assert engine.packed_cache_bytes == 32 << 30
 
 
 def test_unknown_names_are_refused_with_near_ones(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
