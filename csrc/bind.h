@@ -4,6 +4,9 @@
 
 namespace freehold {
 
+// Adds what loads a model.
+void bind_builder(nanobind::module_& m);
+
 // Adds single kernels to the submodule that parity tests call.
 void bind_kernels(nanobind::module_& m);
 
