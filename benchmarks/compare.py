@@ -3,8 +3,8 @@
     python benchmarks/compare.py [--llamacpp PYTHON] [--models q4_1,q4_0] [--rows decode128,prefill512] [--pairs 5]
 
 Each engine lives in a process of its own and rests while the other works. Prints medians with lowest and highest, the
-ratio, and each engine's share of the roof: what the machine's limits, measured around the same row, allow for the
-file's own bits (`freehold.roofs`). Without --llamacpp, Freehold alone beside its roof.
+ratio, and each engine's share of the roof: what the machine's limits, measured in the same turns, allow for the file's
+own bits (`freehold.roofs`). Without --llamacpp, Freehold alone beside its roof.
 
 Models are described in `model_files`. --llamacpp names an interpreter with ``llama-cpp-python==0.3.36``.
 """
@@ -29,7 +29,7 @@ from pairs import Spread, in_turns, ratios
 from freehold.arch.load import read_model
 from freehold.arch.sizes import step_weight_bytes
 from freehold.files.model import open_model
-from freehold.limits import Limits, measure_limits
+from freehold.limits import measure_dram, measure_limits
 from freehold.machine import read_machine
 from freehold.roofs import ModelCost
 
@@ -55,39 +55,39 @@ def cost_of(model: Path, activations: str) -> ModelCost:
         return ModelCost(spec, step_weight_bytes(spec, weights), "int8" if activations == "int8" else "float")
 
 
-def middle(found: list[Limits]) -> Limits:
-    """Of several measurements: memory's median, and the measurement with the highest peak of arithmetic for the rest,
-    since interruptions only lower it."""
-    best = max(found, key=lambda limits: limits.float32.operations_per_s)
-    return replace(best, dram_bytes_per_s=statistics.median(limits.dram_bytes_per_s for limits in found))
-
-
 def measure_row(
     row: Row, workers: Mapping[str, Worker], cost: ModelCost, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """All pairs of one row, between measurements of the machine's limits."""
+    """All pairs of one row. Memory's speed drifts most, so it takes turns with the engines, and a rate is compared with
+    the roof of its own turn."""
     vocab_size = workers["freehold"].description["vocab_size"]
 
     def measure(worker: Worker) -> Callable[[int], float]:
         return lambda turn: row.rate(worker.run(row.prompts(turn, vocab_size), row.num_output))
 
-    limits = [measure_limits(arguments.threads)]
-    rates = in_turns({name: measure(worker) for name, worker in workers.items()}, arguments.pairs)
-    limits.append(measure_limits(arguments.threads))
-    roof = row.roof(cost, middle(limits))
+    limits = measure_limits(arguments.threads)
+    turns = {name: measure(worker) for name, worker in workers.items()}
+    rates = in_turns({**turns, "dram": lambda _turn: measure_dram(arguments.threads)}, arguments.pairs)
+    dram = rates.pop("dram")
+    roofs = [row.roof(cost, replace(limits, dram_bytes_per_s=rate)) for rate in dram]
     result = {
         "row": asdict(row),
-        "limits": asdict(middle(limits)),
-        "roof": roof,
-        "engines": {
-            name: {"rates": found, **asdict(Spread.of(found)), "share": statistics.median(found) / roof}
-            for name, found in rates.items()
-        },
+        "limits": asdict(replace(limits, dram_bytes_per_s=statistics.median(dram))),
+        "dram_bytes_per_s": dram,
+        "roofs": roofs,
+        "roof": statistics.median(roofs),
+        "engines": {name: judged(found, roofs) for name, found in rates.items()},
     }
     if "llama.cpp" in rates:
         each = ratios(rates["freehold"], rates["llama.cpp"])
         result["ratio"] = {"each": each, **asdict(Spread.of(each))}
     return result
+
+
+def judged(rates: list[float], roofs: list[float]) -> dict[str, Any]:
+    """An engine's rates, and its share of the roofs."""
+    shares = ratios(rates, roofs)
+    return {"rates": rates, **asdict(Spread.of(rates)), "shares": shares, "share": statistics.median(shares)}
 
 
 def line_of(result: Mapping[str, Any]) -> str:

@@ -22,14 +22,17 @@ _BAR_WIDTH = 0.38
 
 
 def draw_offline(results: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
-    """One file a model: each engine's share of the roof, row by row, its tokens a second on the bars."""
-    return [_draw_model(model, out) for result in results for model in result["models"]]
+    """One file a model: each engine's share of the roof, row by row, its tokens a second on the bars. Rows of a model
+    may come from several runs."""
+    models: dict[str, list[Mapping[str, Any]]] = {}
+    for model in (model for result in results for model in result["models"]):
+        models.setdefault(model["name"], []).extend(model["rows"])
+    return [_draw_model(name, rows, out) for name, rows in models.items()]
 
 
-def _draw_model(model: Mapping[str, Any], out: Path) -> Path:
-    rows = model["rows"]
+def _draw_model(name: str, rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
     figure, axes = pyplot.subplots(figsize=(8, 0.6 + 0.62 * len(rows)))
-    for place, engine in enumerate(model["engines"]):
+    for place, engine in enumerate(rows[0]["engines"]):
         found = [row["engines"][engine] for row in rows]
         centers = [index + _BAR_WIDTH * place for index in range(len(rows))]
         bars = axes.barh(centers, [100 * one["share"] for one in found], _BAR_WIDTH, label=engine)
@@ -39,9 +42,9 @@ def _draw_model(model: Mapping[str, Any], out: Path) -> Path:
     axes.set_xlim(0, 118)
     axes.axvline(100, color="grey", linewidth=0.8)
     axes.set_xlabel("% of what the machine allows for the file's bits")
-    axes.set_title(f"{model['name']}, offline", fontsize=10)
+    axes.set_title(f"{name}, offline", fontsize=10)
     axes.legend(fontsize=8, loc="lower right")
-    return _save(figure, out / f"performance-offline-{model['name'].replace(':', '-')}.svg")
+    return _save(figure, out / f"performance-offline-{name.replace(':', '-')}.svg")
 
 
 def draw_http(results: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:

@@ -19,6 +19,7 @@ TOLERANCE = 0.03
 
 _NUM_BURSTS = 24
 _NUM_ROUNDS = 9
+_NUM_FEW_ROUNDS = 5
 _BYTES_IN_BURST = 64 << 20
 _LEAST_BUFFER_BYTES = 256 << 20
 _USUAL_CACHES = {2: 1 << 20, 3: 32 << 20}
@@ -100,8 +101,7 @@ def measure_limits(num_threads: int | None = None, isa: str | None = None) -> Li
     machine = read_machine()
     if num_threads is None:
         num_threads = machine.num_cores
-    if num_threads < 1:
-        raise ConfigError(f"{num_threads} threads can't measure anything; name 1 or more")
+    _check_threads(num_threads)
     isa = choose_isa(isa)
     found = _native.limits.compute_peaks(isa, num_threads, _NUM_BURSTS)
     clock_hz = max(hz for *_, hz in found)  # on a busy machine some bursts were interrupted
@@ -109,7 +109,16 @@ def measure_limits(num_threads: int | None = None, isa: str | None = None) -> Li
         kind: Peak(rate, width, num_instructions, clock_hz, num_threads)
         for kind, width, num_instructions, rate, _ in found
     }
-    dram_one, dram, l3 = read_rates(num_threads, isa, machine)
+    # For the third level: beyond the second one, well within the third.
+    l2_bytes, l3_bytes = cache_bytes(2), cache_bytes(3)
+    part_bytes = min(max(l3_bytes // (2 * num_threads), 2 * l2_bytes), 4 * l2_bytes)
+    buffer_bytes = _buffer_bytes(machine)
+    jobs = [
+        (buffer_bytes, buffer_bytes, 1),
+        (buffer_bytes, buffer_bytes, num_threads),
+        (part_bytes * num_threads, _BYTES_IN_BURST * num_threads, num_threads),
+    ]
+    dram_one, dram, l3 = map(statistics.median, _native.limits.read_rates(isa, jobs, _NUM_ROUNDS))
     return Limits(
         isa=isa,
         num_threads=num_threads,
@@ -122,26 +131,34 @@ def measure_limits(num_threads: int | None = None, isa: str | None = None) -> Li
     )
 
 
-def read_rates(num_threads: int, isa: str, machine: Machine) -> tuple[float, float, float]:
-    """Bytes a second from DRAM with one thread and with all, and from the third-level cache with all: medians.
+def measure_dram(num_threads: int, isa: str | None = None) -> float:
+    """Bytes a second from DRAM alone, in a few rounds: for following it while something else is measured in turns.
+
+    Raises as `measure_limits` does.
+    """
+    _check_threads(num_threads)
+    buffer_bytes = _buffer_bytes(read_machine())
+    job = (buffer_bytes, buffer_bytes, num_threads)
+    (rates,) = _native.limits.read_rates(choose_isa(isa), [job], _NUM_FEW_ROUNDS)
+    return statistics.median(rates)
+
+
+def _check_threads(num_threads: int) -> None:
+    if num_threads < 1:
+        raise ConfigError(f"{num_threads} threads can't measure anything; name 1 or more")
+
+
+def _buffer_bytes(machine: Machine) -> int:
+    """A buffer that no cache holds.
 
     Raises:
         ConfigError: too little memory.
     """
-    l2_bytes, l3_bytes = cache_bytes(2), cache_bytes(3)
-    buffer_bytes = max(_LEAST_BUFFER_BYTES, 4 * l3_bytes)
+    buffer_bytes = max(_LEAST_BUFFER_BYTES, 4 * cache_bytes(3))
     if machine.available_bytes < 2 * buffer_bytes:
         needed, free = 2 * buffer_bytes >> 20, machine.available_bytes >> 20
         raise ConfigError(f"measuring memory needs {needed} MiB and {free} MiB are free; close something else")
-    # Beyond the second level, well within the third.
-    part_bytes = min(max(l3_bytes // (2 * num_threads), 2 * l2_bytes), 4 * l2_bytes)
-    jobs = [
-        (buffer_bytes, buffer_bytes, 1),
-        (buffer_bytes, buffer_bytes, num_threads),
-        (part_bytes * num_threads, _BYTES_IN_BURST * num_threads, num_threads),
-    ]
-    dram_one, dram, l3 = map(statistics.median, _native.limits.read_rates(isa, jobs, _NUM_ROUNDS))
-    return dram_one, dram, l3
+    return buffer_bytes
 
 
 def cache_bytes(level: int, root: Path = Path("/")) -> int:

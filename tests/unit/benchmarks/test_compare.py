@@ -80,7 +80,8 @@ def test_a_whole_run(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         freehold = row["engines"]["freehold"]
         assert len(freehold["rates"]) == 2
         assert freehold["lowest"] <= freehold["median"] <= freehold["highest"]
-        assert freehold["share"] == pytest.approx(freehold["median"] / row["roof"])
+        assert freehold["shares"] == pytest.approx(ratios(freehold["rates"], row["roofs"]))
+        assert len(set(row["dram_bytes_per_s"])) == 2
         assert 0 < freehold["share"] < 1
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from freehold import _native
 from freehold.cli.main import main
 from freehold.errors import ConfigError
-from freehold.limits import TOLERANCE, Limits, Peak, cache_bytes, measure_limits
+from freehold.limits import TOLERANCE, Limits, Peak, cache_bytes, measure_dram, measure_limits
 from freehold.machine import read_machine
 
 ISAS = _native.available_isas()
@@ -99,6 +100,16 @@ def test_native_refuses_what_it_cannot_measure(call: object) -> None:
 def test_what_cannot_be_measured_is_a_user_error(threads: int, isa: str | None) -> None:
     with pytest.raises(ConfigError, match=r"0 threads|sse9"):
         measure_limits(threads, isa)
+    with pytest.raises(ConfigError, match=r"0 threads|sse9"):
+        measure_dram(threads, isa)
+
+
+def test_too_little_memory_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    poor = replace(read_machine(), available_bytes=100 << 20)
+    monkeypatch.setattr("freehold.limits.read_machine", lambda: poor)
+    for measure in (measure_limits, lambda: measure_dram(1)):
+        with pytest.raises(ConfigError, match="100 MiB are free"):
+            measure()
 
 
 def test_cache_sizes_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
