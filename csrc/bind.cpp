@@ -3,7 +3,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -207,35 +206,6 @@ void write_block(Device& device, int block_id, nb::bytes data) {
     device.call([&] { std::memcpy(device.block(block_id), data.c_str(), data.size()); });
 }
 
-// (phases, steps, busy, spans, skipped steps): a step is (start_ns, end_ns, rows, tokens, work), work being (weight
-// bytes, KV bytes, operations) by phase; busy has nanoseconds by thread, step and phase; a span is (thread, phase,
-// layer, step, start_ns, end_ns, busy_ns, items).
-nb::object stop_profile(Device& device) {
-    std::unique_ptr<Profile> profile;
-    {
-        const nb::gil_scoped_release unlocked;
-        profile = device.stop_profile();
-    }
-    if (!profile) return nb::none();
-    nb::list phases, steps, busy, spans;
-    for (const char* name : kPhaseNames) phases.append(name);
-    for (const Profile::Step& step : profile->steps()) {
-        nb::list work;
-        for (const PhaseWork& w : step.work) work.append(nb::make_tuple(w.weight_bytes, w.kv_bytes, w.operations));
-        steps.append(nb::make_tuple(step.start_ns, step.end_ns, step.num_rows, step.num_tokens, work));
-    }
-    for (std::size_t thread = 0; thread < profile->spans().size(); ++thread) {
-        nb::list by_step;
-        for (std::size_t i = 0; i < profile->steps().size(); ++i) by_step.append(nb::cast(profile->busy()[thread][i]));
-        busy.append(by_step);
-        for (const Profile::Span& s : profile->spans()[thread]) {
-            spans.append(nb::make_tuple(thread, static_cast<int>(s.phase), s.layer, s.step, s.start_ns, s.end_ns,
-                                        s.busy_ns, s.num_items));
-        }
-    }
-    return nb::make_tuple(phases, steps, busy, spans, profile->num_skipped_steps());
-}
-
 void bind_device(nb::module_& m) {
     nb::class_<Device>(m, "Device")
         .def("submit", submit, "step_id"_a, "columns"_a, "rules"_a, "token_ids"_a, "block_ids"_a, "more_ids"_a,
@@ -245,7 +215,8 @@ void bind_device(nb::module_& m) {
         .def("copy_blocks", copy_blocks, "pairs"_a)
         .def("read_block", read_block, "block_id"_a)
         .def("write_block", write_block, "block_id"_a, "data"_a)
-        .def("start_profile", &Device::start_profile, "max_steps"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("start_profile", &Device::start_profile, "max_steps"_a, "max_spans"_a,
+             nb::call_guard<nb::gil_scoped_release>())
         .def("stop_profile", stop_profile)
         .def("close", &Device::close, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("scratch_bytes", &Device::scratch_bytes)

@@ -83,8 +83,8 @@ void Device::copy_block(int source, int destination) {
     std::memcpy(kv_.block(destination), kv_.block(source), kv_.block_bytes());
 }
 
-void Device::start_profile(int max_steps) {
-    auto profile = std::make_unique<Profile>(team_.size(), max_steps);
+void Device::start_profile(int max_steps, int max_spans) {
+    auto profile = std::make_unique<Profile>(team_.size(), max_steps, max_spans);
     call([&] { profile_ = std::move(profile); });
 }
 

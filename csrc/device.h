@@ -47,8 +47,9 @@ class Device {
     void copy_block(int source, int destination);
     std::uint8_t* block(int block_id) const { return kv_.block(block_id); }
     std::size_t block_bytes() const { return kv_.block_bytes(); }
-    // Records the next steps, at most `max_steps`; drops a profile that runs.
-    void start_profile(int max_steps);
+    // Records the next steps, at most `max_steps`, and `max_spans` of what threads did in them; drops a profile that
+    // runs.
+    void start_profile(int max_steps, int max_spans);
     // Null if none was started.
     std::unique_ptr<Profile> stop_profile();
     std::size_t scratch_bytes() const;

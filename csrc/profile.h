@@ -52,7 +52,7 @@ class Profile {
     };
     struct Step {
         std::int64_t start_ns;
-        std::int64_t end_ns;
+        std::int64_t end_ns;  // that of the start if the step failed
         int num_rows;
         int num_tokens;
         PhaseWork work[kNumPhases];
@@ -60,7 +60,8 @@ class Profile {
     // Nanoseconds of work by phase.
     using Busy = std::array<std::int64_t, kNumPhases>;
 
-    Profile(int num_threads, int max_steps);
+    // Of spans, all threads together keep at most `max_spans`; each has its share of them.
+    Profile(int num_threads, int max_steps, int max_spans);
 
     // By the driver, around a step. A step that finds no room is not recorded.
     void begin_step(int num_rows, int num_tokens);
@@ -74,11 +75,22 @@ class Profile {
     const std::vector<Step>& steps() const { return steps_; }
     // By thread and step.
     const std::vector<std::vector<Busy>>& busy() const { return busy_; }
-    // By thread; those of the last steps may lack, if there were very many.
-    const std::vector<std::vector<Span>>& spans() const { return spans_; }
+    const std::vector<Span>& spans(int thread) const { return threads_[static_cast<std::size_t>(thread)].spans; }
+    int num_threads() const { return static_cast<int>(threads_.size()); }
     int num_skipped_steps() const { return num_skipped_steps_; }
+    // Spans that found no room; 0 if none were wanted.
+    std::int64_t num_lost_spans() const;
+    // Of the clock, when the profile began: what all times count from.
+    std::int64_t start_ns() const {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count();
+    }
 
   private:
+    struct alignas(64) Thread {  // so that no two write to the same line
+        std::vector<Span> spans;
+        std::int64_t num_lost = 0;
+    };
+
     std::int64_t since_start(Clock::time_point at) const {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(at - start_).count();
     }
@@ -89,7 +101,8 @@ class Profile {
     int num_skipped_steps_ = 0;
     std::vector<Step> steps_;
     std::vector<std::vector<Busy>> busy_;
-    std::vector<std::vector<Span>> spans_;
+    std::size_t spans_each_;
+    std::vector<Thread> threads_;
 };
 
 // Times a piece of a thread's work while it lives, if a profile is taken.

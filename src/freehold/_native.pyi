@@ -8,12 +8,8 @@ from numpy.typing import NDArray
 _Logprobs = tuple[float, int, tuple[tuple[int, float], ...]]
 _Row = tuple[list[int], list[int], NDArray[np.float32] | None, bool, list[_Logprobs], list[_Logprobs]]
 
-# start_ns, end_ns, rows, inputs, (weight bytes, KV bytes, operations) by phase
-_ProfiledStep = tuple[int, int, int, int, list[tuple[float, float, float]]]
-# thread, phase, layer, step, start_ns, end_ns, busy_ns, items
-_Span = tuple[int, int, int, int, int, int, int, int]
-# phases' names, steps, busy nanoseconds by thread, step and phase, spans, steps that found no room
-_Profile = tuple[list[str], list[_ProfiledStep], list[list[list[int]]], list[_Span], int]
+# As the fields of freehold.backends.base.DeviceProfile.
+_Profile = tuple[list[str], int, NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], int, int]
 
 class StepRefused(Exception): ...  # noqa: N818
 
@@ -102,7 +98,7 @@ class Device:
     def copy_blocks(self, pairs: Sequence[int]) -> None: ...
     def read_block(self, block_id: int) -> bytes: ...
     def write_block(self, block_id: int, data: bytes) -> None: ...
-    def start_profile(self, max_steps: int) -> None: ...
+    def start_profile(self, max_steps: int, max_spans: int) -> None: ...
     def stop_profile(self) -> _Profile | None: ...
     def close(self) -> None: ...
     @property

@@ -36,6 +36,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         packed_cache_bytes: what all files in `packed_dir` may take.
         memory_limit_bytes: weights, KV cache and scratch together must fit in this; None means that nobody knows the
             machine's memory and nothing is checked.
+        profile: measure the machine's limits at start, so that steps can be profiled at any time.
         stall_timeout_s: a busy engine that finishes no step for this long reports itself as not healthy.
     """
 
@@ -59,6 +60,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     packed_cache: PackedCacheName = "auto"
     packed_cache_bytes: int = 32 << 30
     memory_limit_bytes: int | None = None
+    profile: bool = False
     stall_timeout_s: float = 60.0
 
 

@@ -70,8 +70,8 @@ class ModelCost:
         """Of one step that computes these chunks, each of another request."""
         chunks = tuple(chunks)
         bandwidth = limits.dram_bytes_per_s
-        products = limits.bf16 or limits.float32
-        linear_peak = limits.int8 or limits.float32 if self.activations == "int8" else products
+        products = limits.peaks[attention_format(limits)]
+        linear_peak = limits.peaks[linear_format(limits, self.activations)]
         linear_s = max(self.weight_bytes / bandwidth, self._linear_operations(chunks) / linear_peak.operations_per_s)
         seen = [(layer, chunk) for layer in self.spec.layers for chunk in chunks]
         kv_bytes = sum(self._kv_bytes(layer, chunk) for layer, chunk in seen)
@@ -91,6 +91,18 @@ class ModelCost:
         end = chunk.start_pos + chunk.num_tokens
         num_seen = end if attention.window is None else min(end, attention.window + chunk.num_tokens - 1)
         return 2 * attention.num_kv_heads * attention.head_dim * KV_ELEMENT_BYTES[self.kv_dtype] * num_seen
+
+
+def linear_format(limits: Limits, activations: Activations) -> str:
+    """The format of the fastest arithmetic for linear layers, as `Limits.peaks` names it."""
+    if activations == "float":
+        return attention_format(limits)
+    return "int8" if limits.int8 is not None else "float32"
+
+
+def attention_format(limits: Limits) -> str:
+    """Likewise for attention."""
+    return "bf16" if limits.bf16 is not None else "float32"
 
 
 def decode_tokens_per_s(cost: ModelCost, limits: Limits, context: int, batch: int = 1) -> float:

@@ -185,8 +185,50 @@ class BackendOptions:
     packed: PackedCache | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """Where the time of some steps went. Times are in nanoseconds since `start_ns`.
+
+    Attributes:
+        phases: names of a step's parts.
+        start_ns: when the profile began, on the system's monotonic clock.
+        steps: int64 (steps, 4): start, end, rows, input tokens. A step that failed has no length.
+        work: float64 (steps, phases, 3): bytes of weights, bytes of keys and values, operations, at the least.
+        busy: int64 (threads, steps, phases): time that threads worked.
+        spans: int64 (spans, 8): thread, phase, layer, step, start, end, time that it worked, items.
+        num_skipped_steps, num_lost_spans: that found no room.
+    """
+
+    phases: tuple[str, ...]
+    start_ns: int
+    steps: NDArray[np.int64]
+    work: NDArray[np.float64]
+    busy: NDArray[np.int64]
+    spans: NDArray[np.int64]
+    num_skipped_steps: int
+    num_lost_spans: int
+
+
+class StepProfiler(Protocol):
+    """What a backend that can be profiled offers. Both methods wait for submitted steps, none of which may still wait
+    for masks."""
+
+    def start(self, max_steps: int, max_spans: int) -> None:
+        """Record the next steps, at most so many, and so many spans of them. Memory for both is reserved now."""
+        ...
+
+    def stop(self) -> DeviceProfile:
+        """End the recording that `start` began."""
+        ...
+
+
 class Backend(Protocol):
     """A device that holds one model's weights and its KV blocks. Made by `freehold.backends.open_backend`."""
+
+    @property
+    def profiler(self) -> StepProfiler | None:
+        """None if this backend doesn't know where its time goes."""
+        ...
 
     @property
     def numeric_format(self) -> NumericFormat: ...

@@ -141,6 +141,11 @@ class ScriptedBackend:
         self._worker.start()
 
     @property
+    def profiler(self) -> None:
+        """Nobody needs to know where its time goes."""
+        return None
+
+    @property
     def numeric_format(self) -> NumericFormat:
         """Ids only, so nothing is rounded."""
         return NumericFormat(weights="script", activations="script", kv="ids", isa="python")

@@ -15,6 +15,7 @@ from freehold.engine.door import Door
 from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.start import load
 from freehold.errors import EngineError
+from freehold.observe.profile import StartProfile, StopProfile
 from freehold.protocol import Abort, Drain, FinishReason, Generate
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class Engine(EngineHandle):
         self._is_closing = False
         self._is_ended = False
         self._closed = threading.Event()  # waited for instead of the thread: CPython's join forgets a thread on Ctrl-C
-        loaded = load(config, scripts=scripts, publish=self._publish)
+        loaded = load(config, scripts=scripts, publish=self._publish, on_profile=self._profile_ended)
         self.info = loaded.info
         self._limits = loaded.limits
         self._door = Door(config, loaded.info)
@@ -90,7 +91,7 @@ class Engine(EngineHandle):
             return EngineError("the engine is shutting down and takes no new requests", code="engine_stopping")
         return None
 
-    def _send(self, message: Generate | Abort) -> None:
+    def _send(self, message: Generate | Abort | StartProfile | StopProfile) -> None:
         self._core.inbox.put(message)
 
     def _run(self) -> None:

@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from freehold.backends.base import StepError
 from freehold.engine.masks import Masks
 from freehold.engine.place import LoopPlace
+from freehold.engine.profiling import Profiling
 from freehold.engine.runner import Runner
 from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
+from freehold.observe.profile import IDLE, StartProfile, StopProfile
 from freehold.protocol import Abort, Drain, Event, Generate
 from freehold.sched.check import check_idle, check_scheduler
 from freehold.sched.plan import StepPlan
 from freehold.sched.scheduler import Scheduler
 
-Message = Generate | Abort | Drain
+Message = Generate | Abort | Drain | StartProfile | StopProfile
 Publish = Callable[[Sequence[Event]], None]
 _log = logging.getLogger(__name__)
 
@@ -78,11 +80,18 @@ class Core:
 
     Args:
         publish: takes the events of one step, in order. Called in the core's thread; must not block or raise.
+        profiling: over the same runner.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, scheduler: Scheduler, runner: Runner, publish: Publish, *, clock: Callable[[], float] = time.monotonic
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        publish: Publish,
+        profiling: Profiling,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inbox = Inbox(clock)
         self.progress = Progress(clock())
@@ -90,6 +99,7 @@ class Core:
         self._runner = runner
         self._masks = Masks(scheduler.limits.vocab_size)
         self._publish = publish
+        self._profiling = profiling
         self._clock = clock
         self._deadline_s: float | None = None  # set once draining
         self._running: StepPlan | None = None  # submitted, not yet collected
@@ -106,6 +116,7 @@ class Core:
                 if planned.rows:
                     self._enter("submit", Point.SUBMIT)
                     self._runner.submit(planned)
+                    self._profiling.submitted(planned.step_id)
                 elif self._running is None and self._scheduler.has_work:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
                 self._finish_running()
@@ -134,7 +145,7 @@ class Core:
             return
         plan, self._running = self._running, None
         try:
-            self.progress.place = "collect"
+            self._enter("collect")
             outcomes = self._runner.collect(plan)
             reach(Point.COLLECT)
         except StepError as error:
@@ -143,6 +154,7 @@ class Core:
         else:
             self._enter("apply", Point.APPLY)
             events = self._scheduler.apply(plan, outcomes)
+        self._profiling.collected(plan.step_id)
         self._tell(events)
         if is_forced(Switch.CHECK):
             check_scheduler(self._scheduler)
@@ -157,9 +169,11 @@ class Core:
         for failure in failures:
             self._tell(self._scheduler.fail(failure.request_id, code=failure.code, message=failure.message))
 
-    def _enter(self, place: LoopPlace, point: Point) -> None:
+    def _enter(self, place: LoopPlace, point: Point | None = None) -> None:
         self.progress.place = place
-        reach(point)
+        self._profiling.enter(place)
+        if point is not None:
+            reach(point)
 
     def _tell(self, events: Sequence[Event]) -> None:
         self._enter("publish", Point.PUBLISH)
@@ -168,15 +182,19 @@ class Core:
 
     def _take_messages(self) -> bool:
         """Hand new messages to the scheduler, asleep while there is nothing to do. False once the core shall end."""
+        self._profiling.end_if_complete()
         is_idle = not self._scheduler.has_work
         if is_idle:
             check_idle(self._scheduler)
             self.progress.is_busy = False
             if self._deadline_s is not None:
                 return False
-        self.progress.place = "inbox"
+        self._enter("inbox")
+        if is_idle:
+            self._profiling.enter(IDLE)
         messages = self.inbox.take(wait=is_idle)
         if is_idle:
+            self._profiling.enter("inbox")
             self.progress.moved_s = self._clock()
             self.progress.is_busy = True
         for message in messages:
@@ -192,6 +210,10 @@ class Core:
                 self._masks.add(message)
             case Abort(request_id):
                 self._tell(self._scheduler.abort(request_id))
+            case StartProfile():
+                self._profiling.start(message, is_idle=not self._scheduler.has_work)
+            case StopProfile(profile_id):
+                self._profiling.stop(profile_id)
             case Drain(deadline_s):
                 deadline_s += self._clock()
                 self._deadline_s = deadline_s if self._deadline_s is None else min(self._deadline_s, deadline_s)

@@ -1,5 +1,6 @@
 """What every engine is to those who use it, wherever its core runs: admission, receivers, the ledger."""
 
+import itertools
 import logging
 import os
 import threading
@@ -14,10 +15,12 @@ from freehold.engine.door import Door
 from freehold.engine.ledger import Ledger
 from freehold.errors import EngineError, RequestError
 from freehold.kv.check import InvariantError
+from freehold.observe.profile import Profiled, ProfileEnd, ProfileId, StartProfile, StepProfile, StopProfile
 from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens
 from freehold.sched.admission import Limits, check
 
 OnEvent = Callable[[Event], None]
+OnProfileEnd = Callable[[StepProfile | EngineError], None]
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +43,14 @@ class _Live:
     num_output: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _AwaitedProfile:
+    """A profile that has not ended."""
+
+    profile_id: ProfileId
+    on_end: OnProfileEnd
+
+
 class EngineHandle(ABC):
     """One model, served by one core. All methods may be called from any thread.
 
@@ -56,6 +67,8 @@ class EngineHandle(ABC):
         self._lock = threading.Lock()
         self._live: dict[RequestId, _Live] = {}
         self._ledger = Ledger()
+        self._profile: _AwaitedProfile | None = None
+        self._profile_numbers = itertools.count()
 
     @property
     @abstractmethod
@@ -79,7 +92,7 @@ class EngineHandle(ABC):
         """Why nothing can be accepted now. Called with the lock held."""
 
     @abstractmethod
-    def _send(self, message: Generate | Abort) -> None:
+    def _send(self, message: Generate | Abort | StartProfile | StopProfile) -> None:
         """Pass a message on to the core. Called with the lock held; never blocks."""
 
     @property
@@ -159,6 +172,36 @@ class EngineHandle(ABC):
             if request_id in self._live:
                 self._send(Abort(request_id))
 
+    def start_profile(self, max_steps: int, max_spans: int, on_end: OnProfileEnd) -> ProfileId:
+        """Profile the next steps, one profile at a time.
+
+        Args:
+            max_steps, max_spans: as in `StartProfile`.
+            on_end: gets the profile when it has ended, or why there is none, exactly once. Called in a thread of the
+                engine's: it must return quickly.
+
+        Raises:
+            EngineError: one runs already (``profile_running``), or as from `submit`.
+        """
+        self.check_process()
+        with self._lock:
+            if refusal := self._refusal():
+                raise refusal
+            if self._profile is not None:
+                raise EngineError("a profile is being taken; try again when it has ended", code="profile_running")
+            profile_id = ProfileId(next(self._profile_numbers))
+            self._send(StartProfile(profile_id, max_steps, max_spans))
+            self._profile = _AwaitedProfile(profile_id, on_end)
+        return profile_id
+
+    def stop_profile(self, profile_id: ProfileId) -> None:
+        """Let a profile end now, with the steps that it has. One that has ended is left alone."""
+        if self.is_forked:
+            return
+        with self._lock:
+            if self._profile is not None and self._profile.profile_id == profile_id:
+                self._send(StopProfile(profile_id))
+
     def ledger(self) -> Ledger:
         """A copy of the counts, after checking that they balance.
 
@@ -186,6 +229,23 @@ class EngineHandle(ABC):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+
+    def _profile_ended(self, end: ProfileEnd) -> None:
+        """Pass a profile on."""
+        what = end.profile if isinstance(end, Profiled) else EngineError(end.message, code=end.code)
+        self._settle_profile(what, end.profile_id)
+
+    def _settle_profile(self, what: StepProfile | EngineError, profile_id: ProfileId | None = None) -> None:
+        """End the profile that runs, whichever it is if no id is given."""
+        with self._lock:
+            awaited = self._profile
+            if awaited is None or profile_id not in {None, awaited.profile_id}:
+                return
+            self._profile = None
+        try:
+            awaited.on_end(what)
+        except Exception:
+            _log.exception("the receiver of a profile failed")
 
     def _enter(self, generate: Generate) -> None:
         self._door.submit(generate)
@@ -227,6 +287,7 @@ class EngineHandle(ABC):
                 for request_id, live in self._live.items()
             ]
         self._publish(rest)
+        self._settle_profile(EngineError(message or "the engine has stopped", code=code or "engine_stopped"))
 
     def _publish(self, events: Sequence[Event]) -> None:
         """Pass events on. The first `Finish` of a request is its last event, whoever sends it.

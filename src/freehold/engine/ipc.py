@@ -17,6 +17,7 @@ import msgspec
 from freehold.config import EngineConfig
 from freehold.engine.place import Place
 from freehold.faults import Point, reach
+from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
 from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate
 from freehold.sched.admission import Limits
 
@@ -80,8 +81,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     fault: str
 
 
-ToEngine = Start | Generate | Abort | Drain
-FromEngine = Ready | NotLoaded | Events | Beat | Ended
+ToEngine = Start | Generate | Abort | Drain | StartProfile | StopProfile
+FromEngine = Ready | NotLoaded | Events | Beat | Profiled | NotProfiled | Ended
 
 Incoming = TypeVar("Incoming")
 

@@ -68,7 +68,7 @@ def _run(scripts: Scripts | None) -> NoReturn:
         pulse.stage = stage
 
     try:
-        loaded = load(start.config, publish=publish, scripts=scripts, on_stage=enter)
+        loaded = load(start.config, publish=publish, scripts=scripts, on_stage=enter, on_profile=channel.send)
     except MemoryError:
         _leave(channel, NotLoaded(ResourceError.__name__, OUT_OF_MEMORY))
     except UserError as error:

@@ -19,6 +19,7 @@ from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
 from freehold.engine.watch import Watch
 from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
+from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
 from freehold.protocol import Abort, Drain, Generate
 
 TICK_S = 0.25
@@ -142,7 +143,7 @@ class ProcessEngine(EngineHandle):
             return EngineError("the engine takes no more requests for the moment", code="engine_busy")
         return None
 
-    def _send(self, message: Generate | Abort | Drain) -> None:
+    def _send(self, message: Generate | Abort | Drain | StartProfile | StopProfile) -> None:
         if self._child is not None:
             self._child.channel.send(message)
 
@@ -242,6 +243,8 @@ class ProcessEngine(EngineHandle):
                     case Events(events):
                         watch.got_events()
                         self._publish(events)
+                    case Profiled() | NotProfiled():
+                        self._profile_ended(message)
                     case Beat():
                         watch.heard(message)
                     case Ready():

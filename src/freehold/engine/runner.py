@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from freehold.backends.base import Backend, Row, Step, StepResult
+from freehold.backends.base import Backend, NumericFormat, Row, Step, StepProfiler, StepResult
 from freehold.faults import Point, reach
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 
@@ -34,6 +34,16 @@ class Runner:
             StepError: this step alone failed. After any other exception the backend is broken.
         """
         return outcomes_of(self._backend.collect(plan.step_id))
+
+    @property
+    def profiler(self) -> StepProfiler | None:
+        """The backend's, if it can be profiled."""
+        return self._backend.profiler
+
+    @property
+    def numeric_format(self) -> NumericFormat:
+        """The backend's."""
+        return self._backend.numeric_format
 
     def close(self) -> None:
         """Wait for submitted steps and free the backend's memory."""

@@ -16,6 +16,7 @@ from freehold.backends.scripted import ScriptedBackend
 from freehold.config import EngineConfig
 from freehold.engine.core import Core, Publish
 from freehold.engine.place import Stage
+from freehold.engine.profiling import OnProfile, Profiling
 from freehold.engine.runner import Runner
 from freehold.errors import ConfigError, ResourceError
 from freehold.faults import Point, reach
@@ -75,6 +76,7 @@ def load(
     config: EngineConfig,
     *,
     publish: Publish,
+    on_profile: OnProfile,
     scripts: Scripts | None = None,
     on_stage: Callable[[Stage], None] = lambda _stage: None,
 ) -> Loaded:
@@ -82,6 +84,7 @@ def load(
 
     Args:
         publish: takes the core's events.
+        on_profile: takes profiles that were asked for.
         scripts: what the ``scripted`` backend answers.
         on_stage: told what is being done.
 
@@ -94,9 +97,8 @@ def load(
         sizes = ModelSizes(SCRIPTED_MAX_POSITION, SCRIPTED_TOKEN_BYTES * config.block_size, 0)
         memory = decide_memory(config, sizes)
         backend: Backend = ScriptedBackend(SCRIPTED_VOCAB_SIZE, _options(config, memory), scripts)
-        return _assemble(
-            config, memory, sizes, backend, publish, _Model("scripted", SCRIPTED_VOCAB_SIZE, "", started_s)
-        )
+        model = _Model("scripted", SCRIPTED_VOCAB_SIZE, "", started_s)
+        return _assemble(config, memory, sizes, backend, _Outlets(publish, on_profile), model)
 
     on_stage("open the model's files")
     reach(Point.LOAD_OPEN)
@@ -119,7 +121,7 @@ def load(
         except BaseException:
             backend.close()
             raise
-    return _assemble(config, memory, sizes, backend, publish, model)
+    return _assemble(config, memory, sizes, backend, _Outlets(publish, on_profile), model)
 
 
 def decide_memory(config: EngineConfig, sizes: ModelSizes) -> Memory:
@@ -177,8 +179,16 @@ class _Model:
     started_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Outlets:
+    """Where what the core says goes."""
+
+    publish: Publish
+    on_profile: OnProfile
+
+
 def _assemble(
-    config: EngineConfig, memory: Memory, sizes: ModelSizes, backend: Backend, publish: Publish, model: _Model
+    config: EngineConfig, memory: Memory, sizes: ModelSizes, backend: Backend, outlets: _Outlets, model: _Model
 ) -> Loaded:
     """Put scheduler, runner and core together around an open backend."""
     limits = Limits(
@@ -218,7 +228,15 @@ def _assemble(
         fingerprint=_fingerprint(model.fingerprint, backend),
         load_s=time.monotonic() - model.started_s,
     )
-    return Loaded(Core(scheduler, Runner(backend), publish), info, limits)
+    runner = Runner(backend)
+    profiling = Profiling(runner, config.num_threads, outlets.on_profile)
+    if config.profile:
+        try:
+            profiling.prepare()
+        except BaseException:
+            backend.close()
+            raise
+    return Loaded(Core(scheduler, runner, outlets.publish, profiling), info, limits)
 
 
 def _check_sizes(config: EngineConfig) -> None:

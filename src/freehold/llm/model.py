@@ -21,6 +21,7 @@ from freehold.files.vocabulary import TextAssets, load_text
 from freehold.llm.batch import Batch
 from freehold.llm.completion import Answer, Completion, Piece
 from freehold.llm.journal import Journal
+from freehold.llm.profile import ProfileBlock
 from freehold.protocol import EngineInfo, Event, ServiceClass
 from freehold.settings import DEFAULT_MODEL
 from freehold.text.jobs import Handling, JobPlanner
@@ -198,6 +199,23 @@ class LLM:
     def astream(self, prompt: Prompt | Chat, params: SamplingParams | None = None) -> AsyncGenerator[Piece, None]:
         """Like `stream`, for coroutines."""
         return _stream_async(AsyncEngine(self._engine), self._one_answer(prompt, params))
+
+    def profile(self, max_steps: int = 1000) -> ProfileBlock:
+        """Where the time of steps goes, of those that run inside a ``with`` block:
+
+            with llm.profile() as profile:
+                llm.generate(prompts)
+            print(profile.table())
+            profile.save_trace("trace.json")
+
+        Args:
+            max_steps: the profile holds the first so many.
+
+        Raises, when the block is entered and left:
+            EngineError: the backend can't be profiled, another profile is being taken, or the machine's limits must
+                still be measured, which a model's first profile does, and requests run.
+        """
+        return ProfileBlock(self._engine, max_steps)
 
     def close(self) -> None:
         """Cancel what still runs and free the model's memory. Idempotent."""

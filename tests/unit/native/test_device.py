@@ -1,5 +1,7 @@
 """Whole steps: odd shapes and mixed types follow the reference; threads and blocks change no bit; faults stay apart."""
 
+import itertools
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -221,27 +223,33 @@ def test_a_profile_accounts_for_the_threads_time_and_the_steps_work(open_device)
     spec, quantized, exceptions = MODELS["plain"]
     weights = make_weights(spec, quantized, exceptions)
     runner = open_device(spec, weights, num_threads=2)
-    device = runner.backend._device
-    assert device.stop_profile() is None
+    profiler = runner.backend.profiler
+    assert profiler is not None
+    with pytest.raises(ValueError, match="started"):
+        profiler.stop()
     table = blocks(0, 8)
-    device.start_profile(2)
+    before_ns = time.monotonic_ns()
+    profiler.start(2, 10_000)
     runner.run(Row(0, prompt(spec, 40), table, num_sampled=0))
     runner.run(Row(40, prompt(spec, 1), table, num_sampled=1, sampling=SEEDED))
     runner.run(Row(41, prompt(spec, 1), table, num_sampled=1, sampling=SEEDED))
-    phases, steps, busy, spans, num_skipped = device.stop_profile()
-    assert num_skipped == 1
-    assert [(rows, inputs) for _, _, rows, inputs, _ in steps] == [(1, 40), (1, 1)]
-    work = [dict(zip(phases, step[4], strict=True)) for step in steps]
+    found = profiler.stop()
+    assert before_ns <= found.start_ns <= time.monotonic_ns()
+    assert (found.num_skipped_steps, found.num_lost_spans) == (1, 0)
+    assert found.steps[:, 2:].tolist() == [[1, 40], [1, 1]]
+    assert found.busy.shape == (2, 2, len(found.phases))
     queries, keys = 128, 64
-    for (_, _, _, inputs, _), of_step, num_logits in zip(steps, work, (0, 1), strict=True):
+    work = [dict(zip(found.phases, of_step, strict=True)) for of_step in found.work.tolist()]
+    for inputs, of_step, num_logits in zip((40, 1), work, (0, 1), strict=True):
         assert of_step["qkv"][2] == 2 * 2 * spec.hidden_size * (queries + 2 * keys) * inputs
         assert of_step["down"][2] == 2 * 2 * spec.hidden_size * 96 * inputs
         assert of_step["head"][2] == 2 * spec.hidden_size * spec.vocab_size * num_logits
     assert work[0]["attention"][2] == 4 * queries * 2 * sum(range(1, 41))
     assert work[1]["attention"][1] == 2 * 41 * 2 * 2 * 2 * 32  # layers, positions, keys and values, heads, bf16
-    for index, (start_ns, end_ns, *_) in enumerate(steps):
-        assert 0 < sum(sum(thread[index]) for thread in busy) <= 2 * (end_ns - start_ns)
-        seen = {phases[phase] for _, phase, _, step, *_ in spans if step == index}
+    spans = found.spans.tolist()
+    for index, (start_ns, end_ns, _, _) in enumerate(found.steps.tolist()):
+        assert 0 < found.busy[:, index].sum() <= 2 * (end_ns - start_ns)
+        seen = {found.phases[phase] for _, phase, _, step, *_ in spans if step == index}
         assert {"norm", "qkv", "place", "attention", "o", "gate_up", "gate", "down"} <= seen
         for thread, phase, layer, step, begin_ns, finish_ns, busy_ns, num_items in spans:
             if step == index:
@@ -249,6 +257,27 @@ def test_a_profile_accounts_for_the_threads_time_and_the_steps_work(open_device)
                 assert thread in (0, 1)
                 assert layer in range(2)
                 assert num_items >= 1
-                assert busy[thread][index][phase] >= busy_ns
+                assert found.busy[thread, index, phase] >= busy_ns
+    for thread in (0, 1):  # one after the other
+        times = [row[4:6] for row in spans if row[0] == thread]
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
     runner.run(Row(42, prompt(spec, 1), table, num_sampled=0))
-    assert device.stop_profile() is None
+    with pytest.raises(ValueError, match="started"):
+        profiler.stop()
+
+
+def test_a_profile_keeps_within_its_room(open_device) -> None:
+    spec, quantized, exceptions = MODELS["plain"]
+    runner = open_device(spec, make_weights(spec, quantized, exceptions), num_threads=2)
+    profiler = runner.backend.profiler
+    assert profiler is not None
+    table = blocks(0, 8)
+    for max_spans in (0, 9):
+        profiler.start(4, max_spans)
+        for pos in range(3):
+            runner.run(Row(pos, prompt(spec, 1), table, num_sampled=1, sampling=SEEDED))
+        found = profiler.stop()
+        assert len(found.steps) == 3
+        assert len(found.spans) <= max_spans
+        assert (found.num_lost_spans > 0) == (max_spans > 0)
+        assert (found.busy.sum(axis=(0, 2)) > 0).all()

@@ -10,6 +10,7 @@ from freehold.arch.load import Weights
 from freehold.arch.spec import ModelSpec
 from freehold.backends.base import BackendOptions, NumericFormat, Step, StepError, StepId, StepResult
 from freehold.backends.cpu.loading import load_model
+from freehold.backends.cpu.profiler import CpuProfiler
 from freehold.backends.cpu.steps import flatten, row_results
 
 
@@ -33,6 +34,7 @@ class CpuBackend:
         self._mask_words = -(-spec.vocab_size // 32)
         loaded = load_model(spec, weights, options)
         self._device = loaded.device
+        self._profiler = CpuProfiler(loaded.device)
         self._layouts = loaded.layouts
         self._weight_bytes = loaded.weight_bytes
         # of each step not yet collected, the rows that wait for masks, and for how many
@@ -47,6 +49,11 @@ class CpuBackend:
             kv=self._options.kv_dtype,
             isa=self._device.isa,
         )
+
+    @property
+    def profiler(self) -> CpuProfiler:
+        """Times every step's phases."""
+        return self._profiler
 
     @property
     def weight_bytes(self) -> int:

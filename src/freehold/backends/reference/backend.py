@@ -79,6 +79,11 @@ class ReferenceBackend:
         self._sampled: dict[StepId, list[int]] = {}  # last id of each row; touched by the worker only
 
     @property
+    def profiler(self) -> None:
+        """Nobody needs to know where its time goes."""
+        return None
+
+    @property
     def numeric_format(self) -> NumericFormat:
         """Always float32; the KV type is the option's."""
         return NumericFormat(weights="f32", activations="f32", kv=self._options.kv_dtype, isa="numpy")
