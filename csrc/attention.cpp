@@ -30,13 +30,19 @@ Attention::Attention(const Model& model, const KvPool& kv, const Scratch& scratc
     plans_.resize(plan_shapes_.size());
 }
 
-void Attention::prepare(const Step& step) {
+void Attention::prepare(const Step& step, const std::vector<int>& kept) {
     step_ = &step;
-    for (std::size_t i = 0; i < plans_.size(); ++i) plan_attention(*plan_shapes_[i], step, team_.size(), plans_[i]);
+    const std::vector<TokenRun> rows = whole_rows(step);
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+        plan_attention(*plan_shapes_[i], step, rows, team_.size(), plans_[i]);
+    }
+    plan_attention(model_.layers.back().attention, step, runs_of(step, kept), team_.size(), last_plan_);
 }
 
 void Attention::run(int thread, int layer, Profile* profile) const {
-    const AttentionPlan& plan = plans_[static_cast<std::size_t>(layer_plan_[static_cast<std::size_t>(layer)])];
+    const bool last = layer + 1 == static_cast<int>(model_.layers.size());
+    const AttentionPlan& plan =
+        last ? last_plan_ : plans_[static_cast<std::size_t>(layer_plan_[static_cast<std::size_t>(layer)])];
     if (plan.shared) {
         run_pieces(thread, layer, plan, profile);
     } else {
@@ -121,9 +127,9 @@ void Attention::finish(const AttendCall& call, const AttentionItem& item, const 
     const int stride = partial_stride(call.kv.value_stride);
     const int head_dim = call.kv.head_dim;
     for (int q = 0; q < num_queries(call); ++q, states += stride) {
-        const int token = item.first_token + q / call.num_heads;
+        const int output = item.first_output + q / call.num_heads;
         const int head = item.kv_head * call.num_heads + q % call.num_heads;
-        kernels_.finish(states, head_dim, scratch_.attended + at(token, call.query_stride) + head * head_dim);
+        kernels_.finish(states, head_dim, scratch_.attended + at(output, call.query_stride) + head * head_dim);
     }
 }
 

@@ -20,8 +20,9 @@ class Attention {
     Attention(const Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team,
               bool bf16_dot);
 
-    // Cuts a step's work. Called by one thread.
-    void prepare(const Step& step);
+    // Cuts a step's work. In the last layer only the inputs `kept` attend, given in ascending order, which is that of
+    // their results. Called by one thread.
+    void prepare(const Step& step, const std::vector<int>& kept);
     // From the queries in scratch and the layer's keys and values to `attended`. Called by every thread.
     void run(int thread, int layer, Profile* profile) const;
 
@@ -49,6 +50,7 @@ class Attention {
     std::vector<int> layer_plan_;  // index into plans_
     std::vector<AttentionPlan> plans_;
     std::vector<const AttentionShape*> plan_shapes_;
+    AttentionPlan last_plan_;  // of the last layer
 };
 
 }  // namespace freehold

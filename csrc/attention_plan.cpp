@@ -21,24 +21,58 @@ bool same_plan(const AttentionShape& a, const AttentionShape& b) {
            a.window == b.window;
 }
 
-void plan_attention(const AttentionShape& shape, const Step& step, int num_threads, AttentionPlan& plan) {
+std::vector<TokenRun> whole_rows(const Step& step) {
+    std::vector<TokenRun> runs;
+    for (std::size_t index = 0; index < step.rows.size(); ++index) {
+        const StepRow& row = step.rows[index];
+        runs.push_back({static_cast<int>(index), row.first_token, row.num_tokens, row.first_token});
+    }
+    return runs;
+}
+
+std::vector<TokenRun> runs_of(const Step& step, const std::vector<int>& tokens) {
+    std::vector<TokenRun> runs;
+    int row = 0;
+    for (std::size_t output = 0; output < tokens.size(); ++output) {
+        const int token = tokens[output];
+        const auto ends_before = [&](const StepRow& r) { return r.first_token + r.num_tokens <= token; };
+        while (ends_before(step.rows[static_cast<std::size_t>(row)])) ++row;
+        if (!runs.empty() && runs.back().row == row && runs.back().first_token + runs.back().num_tokens == token) {
+            ++runs.back().num_tokens;
+        } else {
+            runs.push_back({row, token, 1, static_cast<int>(output)});
+        }
+    }
+    return runs;
+}
+
+void plan_attention(const AttentionShape& shape, const Step& step, const std::vector<TokenRun>& runs, int num_threads,
+                    AttentionPlan& plan) {
     plan.items.clear();
     plan.pieces.clear();
     const int each = tokens_per_item(shape);
     const int stride = partial_stride(round_up(shape.head_dim, kPanel));
     const int heads = shape.num_heads / shape.num_kv_heads;
     std::ptrdiff_t floats = 0;
-    for (std::size_t index = 0; index < step.rows.size(); ++index) {
-        const StepRow& row = step.rows[index];
-        for (int done = 0; done < row.num_tokens; done += each) {
-            const int count = std::min(each, row.num_tokens - done);
-            const int pos = row.start_pos + done;
+    for (const TokenRun& run : runs) {
+        const StepRow& row = step.rows[static_cast<std::size_t>(run.row)];
+        for (int done = 0; done < run.num_tokens; done += each) {
+            const int count = std::min(each, run.num_tokens - done);
+            const int pos = row.start_pos + run.first_token - row.first_token + done;
             const int first = first_piece(shape, pos);
             const int num_pieces = (pos + count - 1) / kPiece + 1 - first;
             for (int kv_head = 0; kv_head < shape.num_kv_heads; ++kv_head) {
                 const std::ptrdiff_t piece_floats = static_cast<std::ptrdiff_t>(count) * heads * stride;
-                plan.items.push_back({static_cast<int>(index), row.first_token + done, count, pos, kv_head, first,
-                                      num_pieces, floats, piece_floats});
+                plan.items.push_back({.row = run.row,
+                                      .first_token = run.first_token + done,
+                                      .first_output = run.first_output + done,
+                                      .num_tokens = count,
+                                      .first_pos = pos,
+                                      .kv_head = kv_head,
+                                      .first_piece = first,
+                                      .num_pieces = num_pieces,
+                                      .states_at = floats,
+                                      .piece_floats = piece_floats});
                 floats += num_pieces * piece_floats;
             }
         }

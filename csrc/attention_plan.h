@@ -9,10 +9,24 @@
 
 namespace freehold {
 
-// Consecutive inputs of one row against one key/value head.
+// Consecutive inputs of one row that attend.
+struct TokenRun {
+    int row;
+    int first_token;  // in the batch
+    int num_tokens;
+    int first_output;  // where the first one's result goes
+};
+
+// The whole rows of a step.
+std::vector<TokenRun> whole_rows(const Step& step);
+// Only some inputs of the batch, given in ascending order; results stand in that order.
+std::vector<TokenRun> runs_of(const Step& step, const std::vector<int>& tokens);
+
+// Some of a run against one key/value head.
 struct AttentionItem {
     int row;
     int first_token;  // in the batch
+    int first_output;
     int num_tokens;
     int first_pos;
     int kv_head;
@@ -36,6 +50,7 @@ struct AttentionPlan {
 // True if two layers can use one plan.
 bool same_plan(const AttentionShape& a, const AttentionShape& b);
 
-void plan_attention(const AttentionShape& shape, const Step& step, int num_threads, AttentionPlan& plan);
+void plan_attention(const AttentionShape& shape, const Step& step, const std::vector<TokenRun>& runs, int num_threads,
+                    AttentionPlan& plan);
 
 }  // namespace freehold

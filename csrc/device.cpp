@@ -234,9 +234,9 @@ void Device::run_step(Pending& pending) {
     Outcome outcome(step, model_->vocab_size, kernels_);
     if (profile_) {
         profile_->begin_step(static_cast<int>(step.rows.size()), static_cast<int>(step.token_ids.size()));
-        if (profile_->recording()) add_step_work(*model_, kv_, step, outcome.num_logits(), *profile_);
+        if (profile_->recording()) add_step_work(*model_, kv_, step, outcome.tokens(), *profile_);
     }
-    forward_.prepare(step, profile_ && profile_->recording() ? profile_.get() : nullptr);
+    forward_.prepare(step, outcome.tokens(), profile_ && profile_->recording() ? profile_.get() : nullptr);
     double waited_s = 0.0;
     const bool defers =
         std::any_of(step.rows.begin(), step.rows.end(), [](const StepRow& row) { return row.deferred; });

@@ -18,55 +18,78 @@ Forward::Forward(Model& model, const KvPool& kv, const Scratch& scratch, const K
       ops_(model, kv, scratch, kernels, int8, bf16_dot),
       attention_(model, kv, scratch, kernels, team, bf16_dot) {}
 
-void Forward::prepare(const Step& step, Profile* profile) {
+TokenSpan Forward::Batch::block(int number) const {
+    const auto border = [&](int n) { return static_cast<int>(std::int64_t{num_rows} * n / num_blocks); };
+    return {border(number), border(number + 1)};
+}
+
+Forward::Batch Forward::batch_of(int num_rows) const {
+    const int num_threads = team_.size();
+    if (num_rows < kFewestBlockRows * num_threads && num_rows <= kBlockRows) return {num_rows, 0};
+    return {num_rows, (num_rows + kBlockRows * num_threads - 1) / (kBlockRows * num_threads) * num_threads};
+}
+
+void Forward::prepare(const Step& step, const std::vector<int>& kept, Profile* profile) {
     ops_.prepare(step, profile);
-    attention_.prepare(step);
-    const int num_tokens = ops_.num_tokens(), num_threads = team_.size();
-    const bool few = num_tokens < kFewestBlockRows * num_threads && num_tokens <= kBlockRows;
-    const int rounds = (num_tokens + kBlockRows * num_threads - 1) / (kBlockRows * num_threads);
-    num_blocks_ = few ? 0 : rounds * num_threads;
+    attention_.prepare(step, kept);
+    kept_ = kept;
+    batch_ = batch_of(static_cast<int>(step.token_ids.size()));
+    kept_batch_ = batch_of(static_cast<int>(kept.size()));
 }
 
 void Forward::layers(int thread) {
-    if (num_blocks_ > 0) {
-        layers_by_rows(thread);
-    } else {
-        layers_by_outputs(thread);
-    }
-}
-
-void Forward::layers_by_rows(int thread) {
-    const auto num_layers = static_cast<int>(model_.layers.size());
-    const auto block = [&](int number) {
-        const auto border = [&](int n) { return static_cast<int>(std::int64_t{ops_.num_tokens()} * n / num_blocks_); };
-        return TokenSpan{border(number), border(number + 1)};
-    };
-    team_.for_each(num_blocks_, [&](int number) {
-        const TokenSpan tokens = block(number);
-        for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);
-        rows_into_attention(thread, 0, tokens);
-    });
-    for (int layer = 0; layer < num_layers; ++layer) {
-        attention_.run(thread, layer, ops_.profile());
-        team_.for_each(num_blocks_, [&](int number) {
-            const TokenSpan tokens = block(number);
-            rows_out_of_attention(thread, layer, tokens);
-            if (layer + 1 < num_layers) rows_into_attention(thread, layer + 1, tokens);
+    const auto last = static_cast<int>(model_.layers.size()) - 1;
+    if (batch_.num_blocks > 0) {
+        team_.for_each(batch_.num_blocks, [&](int number) {
+            const TokenSpan tokens = batch_.block(number);
+            for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);
+            enter_by_rows(thread, 0, tokens);
         });
+        for (int layer = 0; layer < last; ++layer) {
+            attention_.run(thread, layer, ops_.profile());
+            team_.for_each(batch_.num_blocks, [&](int number) {
+                leave_by_rows(thread, layer, batch_.block(number));
+                enter_by_rows(thread, layer + 1, batch_.block(number));
+            });
+        }
+    } else {
+        team_.for_each(batch_.num_rows, [&](int token) { ops_.embed(thread, token); });
+        for (int layer = 0; layer < last; ++layer) {
+            enter_by_outputs(thread, layer);
+            attention_.run(thread, layer, ops_.profile());
+            leave_by_outputs(thread, layer, batch_.all());
+        }
+        enter_by_outputs(thread, last);
+    }
+    if (!kept_.empty()) last_layer(thread);
+}
+
+// From its keys and values on.
+void Forward::last_layer(int thread) {
+    const auto last = static_cast<int>(model_.layers.size()) - 1;
+    attention_.run(thread, last, ops_.profile());
+    if (kept_batch_.num_rows < batch_.num_rows) {
+        team_.for_each(1, [&](int) { ops_.keep(kept_); });
+    }
+    if (kept_batch_.num_blocks > 0) {
+        team_.for_each(kept_batch_.num_blocks,
+                       [&](int number) { leave_by_rows(thread, last, kept_batch_.block(number)); });
+    } else {
+        leave_by_outputs(thread, last, kept_batch_.all());
     }
 }
 
-void Forward::rows_into_attention(int thread, int layer, TokenSpan tokens) {
-    const Activations input = ops_.normed_for_heads(thread, layer, tokens);
+void Forward::enter_by_rows(int thread, int layer, TokenSpan tokens) {
+    const HeadInputs inputs = ops_.normed_for_heads(thread, layer, tokens);
     const std::vector<HeadUnit>& units = ops_.units(layer);
     for (std::size_t i = 0; i < units.size(); ++i) {
         const std::uint8_t* next =
             i + 1 < units.size() ? units[i + 1].weights() : model_.layers[static_cast<std::size_t>(layer)].o.data;
-        ops_.heads(thread, layer, units[i], input, tokens, next);
+        ops_.heads(thread, layer, units[i], inputs, tokens, next);
     }
 }
 
-void Forward::rows_out_of_attention(int thread, int layer, TokenSpan tokens) {
+void Forward::leave_by_rows(int thread, int layer, TokenSpan tokens) {
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
     const Activations attended = ops_.attended(thread, layer, tokens);
     ops_.add_attended(thread, layer, attended, tokens, 0, l.o.num_strips(), l.gate.data);
@@ -83,56 +106,49 @@ void Forward::rows_out_of_attention(int thread, int layer, TokenSpan tokens) {
                  last ? model_.output().data : ops_.units(layer + 1).front().weights());
 }
 
-void Forward::layers_by_outputs(int thread) {
-    const TokenSpan tokens{0, ops_.num_tokens()};
-    const auto num_layers = static_cast<int>(model_.layers.size());
-    team_.for_each(tokens.size(), [&](int token) { ops_.embed(thread, token); });
-    for (int layer = 0; layer < num_layers; ++layer) {
-        const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
-        heads_by_units(thread, layer);
-        attention_.run(thread, layer, ops_.profile());
-        Activations input;  // of this thread, made when it comes to its first share
-        share_strips(thread, l.o, l.o.num_strips(), first_strips(thread, l.gate),
-                     [&](int begin, int end, const std::uint8_t* next) {
-                         if (input.x == nullptr) input = ops_.attended(thread, layer, tokens);
-                         ops_.add_attended(thread, layer, input, tokens, begin, end, next);
-                     });
-        input = {};
-        share_strips(thread, l.gate, kChunkStrips, first_strips(thread, l.down),
-                     [&](int begin, int end, const std::uint8_t* next) {
-                         if (input.x == nullptr) input = ops_.normed_for_mlp(thread, layer, tokens);
-                         ops_.gate_up(thread, layer, input, tokens, begin, end, next);
-                     });
-        const std::uint8_t* after =
-            layer + 1 < num_layers ? first_heads(thread, layer + 1) : first_strips(thread, model_.output());
-        share_strips(thread, l.down, l.down.num_strips(), after, [&](int begin, int end, const std::uint8_t* next) {
-            ops_.add_mlp(thread, layer, tokens, begin, end, next);
-        });
-    }
-}
-
-void Forward::heads_by_units(int thread, int layer) {
-    const TokenSpan tokens{0, ops_.num_tokens()};
+void Forward::enter_by_outputs(int thread, int layer) {
     const std::vector<HeadUnit>& units = ops_.units(layer);
     const auto num_units = static_cast<int>(units.size());
     const int own_end = team_.run_begin(thread + 1, num_units);
-    Activations input;
+    HeadInputs inputs;  // of this thread, made when it comes to its first unit
     team_.for_each_in_runs(thread, num_units, [&](int number) {
-        if (input.x == nullptr) input = ops_.normed_for_heads(thread, layer, tokens);
+        if (inputs.coarse.x == nullptr) inputs = ops_.normed_for_heads(thread, layer, batch_.all());
+        const HeadUnit& unit = units[static_cast<std::size_t>(number)];
         const std::uint8_t* next = number + 1 < own_end
                                        ? units[static_cast<std::size_t>(number) + 1].weights()
                                        : first_strips(thread, model_.layers[static_cast<std::size_t>(layer)].o);
-        ops_.heads(thread, layer, units[static_cast<std::size_t>(number)], input, tokens, next);
+        ops_.heads(thread, layer, unit, inputs, batch_.all(), next);
     });
 }
 
-void Forward::logits(int thread, const int* tokens, int count) {
+void Forward::leave_by_outputs(int thread, int layer, TokenSpan tokens) {
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    Activations input;
+    share_strips(thread, l.o, l.o.num_strips(), first_strips(thread, l.gate),
+                 [&](int begin, int end, const std::uint8_t* next) {
+                     if (input.x == nullptr) input = ops_.attended(thread, layer, tokens);
+                     ops_.add_attended(thread, layer, input, tokens, begin, end, next);
+                 });
+    input = {};
+    share_strips(thread, l.gate, kChunkStrips, first_strips(thread, l.down),
+                 [&](int begin, int end, const std::uint8_t* next) {
+                     if (input.x == nullptr) input = ops_.normed_for_mlp(thread, layer, tokens);
+                     ops_.gate_up(thread, layer, input, tokens, begin, end, next);
+                 });
+    const bool last = layer + 1 == static_cast<int>(model_.layers.size());
+    const std::uint8_t* after = last ? first_strips(thread, model_.output()) : first_heads(thread, layer + 1);
+    share_strips(thread, l.down, l.down.num_strips(), after, [&](int begin, int end, const std::uint8_t* next) {
+        ops_.add_mlp(thread, layer, tokens, begin, end, next);
+    });
+}
+
+void Forward::logits(int thread, int begin, int count) {
     const Matrix& output = model_.output();
     Activations input;
     share_strips(thread, output, output.num_strips(), first_heads(thread, 0),
-                 [&](int begin, int end, const std::uint8_t* next) {
-                     if (input.x == nullptr) input = ops_.normed_for_logits(thread, tokens, count);
-                     ops_.logits(thread, input, count, begin, end, next);
+                 [&](int strip_begin, int strip_end, const std::uint8_t* next) {
+                     if (input.x == nullptr) input = ops_.normed_for_logits(thread, {begin, begin + count});
+                     ops_.logits(thread, input, count, strip_begin, strip_end, next);
                  });
 }
 

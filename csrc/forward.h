@@ -3,6 +3,8 @@
 // Many rows: a thread takes a block of rows through all that lies between one layer's attention and the next one's, so
 // that what it computes on the way stays in its cache. Few rows: threads share out the outputs of each linear layer, so
 // that the weights are read once, each thread its own run of them. Results are the same.
+//
+// Beyond the keys and values of the last layer, only the inputs whose logits are wanted go on.
 #pragma once
 
 #include "attention.h"
@@ -15,20 +17,31 @@ class Forward {
     Forward(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team, bool int8,
             bool bf16_dot);
 
-    // Lays out the work of a step; its inputs are known by now. `profile`, if any, times it. Called by one thread.
-    void prepare(const Step& step, Profile* profile);
-    // Embeds the inputs and runs all layers: the residual stream is in scratch afterwards. Called by every thread.
+    // Lays out the work of a step; its inputs are known by now. `kept` are the inputs whose logits are wanted,
+    // ascending. `profile`, if any, times it. Called by one thread.
+    void prepare(const Step& step, const std::vector<int>& kept, Profile* profile);
+    // Embeds the inputs and runs all layers. Called by every thread.
     void layers(int thread);
-    // Logits of the inputs `tokens[0 .. count)`, in scratch. Called by every thread.
-    void logits(int thread, const int* tokens, int count);
+    // Logits of the kept inputs [begin, begin + count), in scratch. Called by every thread.
+    void logits(int thread, int begin, int count);
     Profile* profile() const { return ops_.profile(); }
 
   private:
-    void layers_by_rows(int thread);
-    void layers_by_outputs(int thread);
-    void rows_into_attention(int thread, int layer, TokenSpan tokens);
-    void rows_out_of_attention(int thread, int layer, TokenSpan tokens);
-    void heads_by_units(int thread, int layer);
+    // Rows that go through a part of the model, and how threads share it.
+    struct Batch {
+        int num_rows = 0;
+        int num_blocks = 0;  // of rows; 0: threads share outputs
+
+        TokenSpan all() const { return {0, num_rows}; }
+        TokenSpan block(int number) const;
+    };
+
+    Batch batch_of(int num_rows) const;
+    void enter_by_rows(int thread, int layer, TokenSpan tokens);
+    void leave_by_rows(int thread, int layer, TokenSpan tokens);
+    void enter_by_outputs(int thread, int layer);
+    void leave_by_outputs(int thread, int layer, TokenSpan tokens);
+    void last_layer(int thread);
     // Calls part(strip_begin, strip_end, what the thread reads next) for each share of a matrix's strips. `after` is
     // what comes after all of them.
     template <class Part>
@@ -40,7 +53,8 @@ class Forward {
     Team& team_;
     LayerOps ops_;
     Attention attention_;
-    int num_blocks_ = 0;  // of rows, that threads take through layers; 0: they share outputs
+    Batch batch_, kept_batch_;
+    std::vector<int> kept_;
 };
 
 }  // namespace freehold

@@ -1,6 +1,7 @@
 #include "layer_ops.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace freehold {
 namespace {
@@ -36,8 +37,7 @@ LayerOps::LayerOps(Model& model, const KvPool& kv, const Scratch& scratch, const
 void LayerOps::prepare(const Step& step, Profile* profile) {
     step_ = &step;
     profile_ = profile;
-    num_tokens_ = static_cast<int>(step.token_ids.size());
-    token_row_.assign(static_cast<std::size_t>(num_tokens_), 0);
+    token_row_.assign(step.token_ids.size(), 0);
     int end_pos = 0;
     for (std::size_t index = 0; index < step.rows.size(); ++index) {
         const StepRow& row = step.rows[index];
@@ -82,6 +82,14 @@ void LayerOps::embed(int thread, int token) const {
     std::fill(row + model_.hidden_size, row + hidden, 0.0f);
 }
 
+void LayerOps::keep(const std::vector<int>& tokens) const {
+    const int hidden = scratch_.widths().hidden;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        std::memmove(scratch_.hidden + at(static_cast<int>(i), hidden), scratch_.hidden + at(tokens[i], hidden),
+                     static_cast<std::size_t>(hidden) * sizeof(float));
+    }
+}
+
 void LayerOps::norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const {
     float* x = out.x + at(row, out.stride);
     kernels_.rms_norm(scratch_.hidden + at(token, out.stride), weight.data(), model_.hidden_size, out.stride,
@@ -89,13 +97,25 @@ void LayerOps::norm(const std::vector<float>& weight, int token, const Activatio
     if (quantize) kernels_.quantize(out, row, 0, x, out.stride);
 }
 
-Activations LayerOps::normed_for_heads(int thread, int layer, TokenSpan tokens) const {
+HeadInputs LayerOps::normed_for_heads(int thread, int layer, TokenSpan tokens) const {
     const Timed timed(profile_, thread, Phase::norm, layer);
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
-    const Activations out = input_of(thread, scratch_.widths().hidden, {&l.q, &l.k, &l.v});
-    const bool quantize = quantizes({&l.q, &l.k, &l.v});
-    for (int i = 0; i < tokens.size(); ++i) norm(l.attn_norm, tokens.begin + i, out, i, quantize);
-    return out;
+    const Scratch::OfThread& own = scratch_.of_thread(thread);
+    HeadInputs inputs{own.input, own.fine};
+    inputs.fine.x = inputs.coarse.x;
+    inputs.coarse.stride = inputs.fine.stride = scratch_.widths().hidden;
+    inputs.coarse.group = 2 * kFineGroup;
+    inputs.fine.group = kFineGroup;
+    bool wants_coarse = false, wants_fine = false;
+    for (const Matrix* matrix : {&l.q, &l.k, &l.v}) {
+        if (quantizes({matrix})) (matrix->fine_activations ? wants_fine : wants_coarse) = true;
+    }
+    for (int i = 0; i < tokens.size(); ++i) {
+        norm(l.attn_norm, tokens.begin + i, inputs.coarse, i, wants_coarse);
+        const float* x = inputs.fine.x + at(i, inputs.fine.stride);
+        if (wants_fine) kernels_.quantize(inputs.fine, i, 0, x, inputs.fine.stride);
+    }
+    return inputs;
 }
 
 Activations LayerOps::normed_for_mlp(int thread, int layer, TokenSpan tokens) const {
@@ -107,11 +127,11 @@ Activations LayerOps::normed_for_mlp(int thread, int layer, TokenSpan tokens) co
     return out;
 }
 
-Activations LayerOps::normed_for_logits(int thread, const int* tokens, int count) const {
+Activations LayerOps::normed_for_logits(int thread, TokenSpan rows) const {
     const Timed timed(profile_, thread, Phase::norm, 0);
     const Activations out = input_of(thread, scratch_.widths().hidden, {&model_.output()});
     const bool quantize = quantizes({&model_.output()});
-    for (int i = 0; i < count; ++i) norm(model_.final_norm, tokens[i], out, i, quantize);
+    for (int i = 0; i < rows.size(); ++i) norm(model_.final_norm, rows.begin + i, out, i, quantize);
     return out;
 }
 
@@ -126,14 +146,15 @@ Activations LayerOps::attended(int thread, int layer, TokenSpan tokens) const {
     return out;
 }
 
-void LayerOps::heads(int thread, int layer, const HeadUnit& unit, const Activations& input, TokenSpan tokens,
+void LayerOps::heads(int thread, int layer, const HeadUnit& unit, const HeadInputs& inputs, TokenSpan tokens,
                      const std::uint8_t* next) const {
     float* out = scratch_.of_thread(thread).first;
     const int stride = (unit.strip_end - unit.strip_begin) * kStrip;
     {
         const Timed timed(profile_, thread, Phase::qkv, layer);
         if (unit.kind != HeadUnit::Kind::query) fetch_places(layer, unit, tokens);
-        linear(*unit.matrix, {unit.strip_begin, unit.strip_end}, input, tokens.size(), {out, stride, false}, next);
+        linear(*unit.matrix, {unit.strip_begin, unit.strip_end}, inputs.of(*unit.matrix), tokens.size(),
+               {out, stride, false}, next);
     }
     const Timed timed(profile_, thread, Phase::place, layer);
     for (int i = 0; i < tokens.size(); ++i) place(layer, unit, tokens.begin + i, out + at(i, stride));

@@ -26,6 +26,13 @@ struct HeadUnit {
     }
 };
 
+// Normed rows that enter the projections to heads.
+struct HeadInputs {
+    Activations coarse, fine;
+
+    const Activations& of(const Matrix& matrix) const { return matrix.fine_activations ? fine : coarse; }
+};
+
 struct TokenSpan {
     int begin, end;
     int size() const { return end - begin; }
@@ -38,20 +45,21 @@ class LayerOps {
 
     // Called by one thread, before all others.
     void prepare(const Step& step, Profile* profile);
-    int num_tokens() const { return num_tokens_; }
     Profile* profile() const { return profile_; }
     const std::vector<HeadUnit>& units(int layer) const { return units_[static_cast<std::size_t>(layer)]; }
 
     void embed(int thread, int token) const;
+    // Moves rows of the residual stream to the front: `tokens`, ascending. What follows counts them alone.
+    void keep(const std::vector<int>& tokens) const;
     // Inputs of the next linear layer, in the thread's scratch: normed rows of the residual stream…
-    Activations normed_for_heads(int thread, int layer, TokenSpan tokens) const;
+    HeadInputs normed_for_heads(int thread, int layer, TokenSpan tokens) const;
     Activations normed_for_mlp(int thread, int layer, TokenSpan tokens) const;
-    Activations normed_for_logits(int thread, const int* tokens, int count) const;
+    Activations normed_for_logits(int thread, TokenSpan rows) const;
     // … or what attention gave.
     Activations attended(int thread, int layer, TokenSpan tokens) const;
 
     // `next` is what the thread will read after these weights. Heads go where attention finds them.
-    void heads(int thread, int layer, const HeadUnit& unit, const Activations& input, TokenSpan tokens,
+    void heads(int thread, int layer, const HeadUnit& unit, const HeadInputs& inputs, TokenSpan tokens,
                const std::uint8_t* next) const;
     // Strips of the residual stream.
     void add_attended(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin, int strip_end,
@@ -66,6 +74,7 @@ class LayerOps {
 
   private:
     bool quantizes(std::initializer_list<const Matrix*> matrices) const;
+    // Of matrices that share their inputs' scales.
     Activations input_of(int thread, int stride, std::initializer_list<const Matrix*> matrices) const;
     Activations inner_of(const Layer& layer) const;
     void norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const;
@@ -93,7 +102,6 @@ class LayerOps {
 
     const Step* step_ = nullptr;
     Profile* profile_ = nullptr;
-    int num_tokens_ = 0;
     std::vector<int> token_row_;  // row of the step that each token belongs to
 };
 

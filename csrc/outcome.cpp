@@ -39,7 +39,7 @@ int Outcome::count_from(const Scratch& scratch, int begin) const {
 }
 
 void Outcome::begin(Forward& forward, const Scratch& scratch, int thread) {
-    forward.logits(thread, tokens_.data(), count_from(scratch, 0));
+    forward.logits(thread, 0, count_from(scratch, 0));
 }
 
 void Outcome::run(Forward& forward, const Scratch& scratch, Team& team, std::vector<SamplerScratch>& samplers,
@@ -47,7 +47,7 @@ void Outcome::run(Forward& forward, const Scratch& scratch, Team& team, std::vec
     const auto total = static_cast<int>(targets_.size());
     for (int begin = 0; begin < total; begin += scratch.max_logit_rows()) {
         const int count = count_from(scratch, begin);
-        if (begin > 0 || !begun) forward.logits(thread, tokens_.data() + begin, count);
+        if (begin > 0 || !begun) forward.logits(thread, begin, count);
         team.for_each(count, [&](int i) {
             const Timed timed(forward.profile(), thread, Phase::sample, 0);
             float* logits = scratch.logits + static_cast<std::ptrdiff_t>(i) * scratch.logit_stride();

@@ -12,8 +12,8 @@ class Outcome {
   public:
     Outcome(const Step& step, int vocab_size, const KernelTable& kernels);
 
-    // Inputs whose logits are computed.
-    int num_logits() const { return static_cast<int>(targets_.size()); }
+    // The inputs of the batch whose logits are wanted, ascending.
+    const std::vector<int>& tokens() const { return tokens_; }
     // Called by one thread, then by every thread of the team alike. The first logits, for which no mask is needed.
     void begin(Forward& forward, const Scratch& scratch, int thread);
     // Everything else; `begun` if `begin` has run. `masks` are those of deferred rows, whole.

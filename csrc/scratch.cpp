@@ -85,7 +85,10 @@ Scratch::Scratch(const Model& model, const ScratchOptions& options)
         piece_states = carver.take<float>(kPieceFloats);
         for (OfThread& thread : threads_) {
             thread.input.x = carver.take<float>(area(kBlockRows, widths_.inputs));
-            if (options.int8) take_quantized(carver, area(kBlockRows, widths_.inputs), thread.input);
+            if (options.int8) {
+                take_quantized(carver, area(kBlockRows, widths_.inputs), thread.input);
+                take_quantized(carver, area(kBlockRows, widths_.inputs), thread.fine);
+            }
             thread.first = carver.take<float>(area(kBlockRows, widths_.chunk));
             thread.second = carver.take<float>(area(kBlockRows, widths_.chunk));
             thread.states = carver.take<float>(area(widths_.query_tile, partial_stride(widths_.value_stride)));

@@ -47,6 +47,7 @@ class Scratch {
     // What one thread needs for itself.
     struct OfThread {
         Activations input;        // (kBlockRows, inputs): what enters a linear layer; `x` too
+        Activations fine;         // the same with fine scales, for layers of which some want them
         float* first = nullptr;   // (kBlockRows, chunk)
         float* second = nullptr;  // (kBlockRows, chunk)
         float* states = nullptr;  // (query_tile, partial stride)

@@ -1,6 +1,8 @@
 // What a step has to read and compute at the least: the measure of its phases' times.
 #pragma once
 
+#include <vector>
+
 #include "kv_pool.h"
 #include "model.h"
 #include "profile.h"
@@ -8,7 +10,8 @@
 
 namespace freehold {
 
-// `num_logits` inputs need logits.
-void add_step_work(const Model& model, const KvPool& kv, const Step& step, int num_logits, Profile& profile);
+// `kept` are the inputs whose logits are wanted; the others end with the last layer's keys and values.
+void add_step_work(const Model& model, const KvPool& kv, const Step& step, const std::vector<int>& kept,
+                   Profile& profile);
 
 }  // namespace freehold

@@ -303,24 +303,32 @@ FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row,
     }
 }
 
-// One tile of `rows` <= Rows rows.
-template <const Layout& L, int Part, int Rows>
-FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights& w, int row, float* out) {
-    if constexpr (Rows > 1) {
-        if (rows < Rows) return tile_of<L, Part, Rows - 1>(rows, call, w, row, out);
+// Rows of the highest tile for `rows` rows. Few heights, since each is a kernel of its own.
+template <bool Int8>
+constexpr int tile_height(int rows) {
+    constexpr int kMiddle = Int8 ? kMaxTileRows * 2 / 3 : kMaxTileRows / 2;
+    constexpr int kHeights[] = {kMaxTileRows, kMiddle, Int8 ? kMaxTileRows / 3 : 1};
+    for (const int height : kHeights) {
+        if (height > 0 && rows >= height) return height;
     }
-    tile<L, Part, Rows, kStripVectors>(call, w, row, out);
+    return 1;
 }
 
-// All rows of the call over one strip, in as few tiles as possible, of about equal height.
+// One tile of `rows` rows, a height that there is.
+template <const Layout& L, int Part, int Rows>
+FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights& w, int row, float* out) {
+    if (rows == Rows) return tile<L, Part, Rows, kStripVectors>(call, w, row, out);
+    if constexpr (Rows > 1) tile_of<L, Part, tile_height<Part != 0>(Rows - 1)>(rows, call, w, row, out);
+}
+
+// All rows of the call over one strip.
 template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
-    const int num_tiles = (call.row_end - call.row_begin + kMaxTileRows - 1) / kMaxTileRows;
-    w.prefetch_distance = num_tiles == 1 ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
+    const bool single_tile = tile_height<Part != 0>(call.row_end - call.row_begin) == call.row_end - call.row_begin;
+    w.prefetch_distance = single_tile ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
     w.prefetch_lines = w.panel == 0 ? kPrefetchLines<L> : 0;
-    int row = call.row_begin;
-    for (int tiles_left = num_tiles; tiles_left > 0; --tiles_left) {
-        const int rows = (call.row_end - row + tiles_left - 1) / tiles_left;
+    for (int row = call.row_begin; row < call.row_end;) {
+        const int rows = tile_height<Part != 0>(call.row_end - row);
         float* to = out + static_cast<std::ptrdiff_t>(row) * call.out_stride;
         tile_of<L, Part, kMaxTileRows>(rows, call, w, row, to);
         row += rows;

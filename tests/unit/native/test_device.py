@@ -242,9 +242,10 @@ def test_a_profile_accounts_for_the_threads_time_and_the_steps_work(open_device)
     work = [dict(zip(found.phases, of_step, strict=True)) for of_step in found.work.tolist()]
     for inputs, of_step, num_logits in zip((40, 1), work, (0, 1), strict=True):
         assert of_step["qkv"][2] == 2 * 2 * spec.hidden_size * (queries + 2 * keys) * inputs
-        assert of_step["down"][2] == 2 * 2 * spec.hidden_size * 96 * inputs
+        # the last layer's MLP sees only what needs logits
+        assert of_step["down"][2] == 2 * spec.hidden_size * 96 * (inputs + num_logits)
         assert of_step["head"][2] == 2 * spec.hidden_size * spec.vocab_size * num_logits
-    assert work[0]["attention"][2] == 4 * queries * 2 * sum(range(1, 41))
+    assert work[0]["attention"][2] == 4 * queries * sum(range(1, 41))
     assert work[1]["attention"][1] == 2 * 41 * 2 * 2 * 2 * 32  # layers, positions, keys and values, heads, bf16
     spans = found.spans.tolist()
     for index, (start_ns, end_ns, _, _) in enumerate(found.steps.tolist()):
