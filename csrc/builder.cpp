@@ -44,8 +44,8 @@ void Builder::add_matrix(const std::string& slot, int layer, SourceType source, 
     if (used_ + shape.num_bytes() > arena_->size()) {
         throw std::invalid_argument("matrix '" + slot + "' does not fit in the arena");
     }
-    // Of all layers, values lose most by coarse scales of their inputs (docs/performance.md).
-    shape.fine_activations = slot == "v" || layout_of(shape.layout).group == kFineGroup;
+    // Keys and values lose most by coarse scales of their inputs (docs/performance.md).
+    shape.fine_activations = slot == "k" || slot == "v" || layout_of(shape.layout).group == kFineGroup;
     layout_used_[static_cast<int>(shape.layout)] = true;
     places_.push_back(&model_->matrix(slot, layer));
     incoming_.push_back({shape, source, rows, std::move(order), arena_->data() + used_});
