@@ -31,6 +31,25 @@ constexpr int kPromptLength = 150;
     std::exit(1);
 }
 
+// Byte offsets of the float16 numbers in a block.
+std::vector<int> halves_of(SourceType type) {
+    switch (type) {
+        case SourceType::Q4_1:
+        case SourceType::Q5_1:
+        case SourceType::Q4_K:
+        case SourceType::Q5_K:
+            return {0, 2};
+        case SourceType::Q2_K:
+            return {80, 82};
+        case SourceType::Q3_K:
+            return {108};
+        case SourceType::Q6_K:
+            return {208};
+        default:
+            return {0};
+    }
+}
+
 std::vector<std::uint8_t> random_weights(SourceType type, int num_outputs, int num_inputs, unsigned seed) {
     std::mt19937 random(seed);
     const Source& source = source_of(type);
@@ -45,12 +64,11 @@ std::vector<std::uint8_t> random_weights(SourceType type, int num_outputs, int n
         return raw;
     }
     for (std::uint8_t& byte : raw) byte = static_cast<std::uint8_t>(random());
-    // Scales lead the blocks of the types used here: small ordinary halves of either sign.
-    const int num_scales = type == SourceType::Q4_1 ? 2 : 1;
+    // Scales: small ordinary halves of either sign.
     for (std::size_t i = 0; i < blocks; ++i) {
-        for (int s = 0; s < num_scales; ++s) {
+        for (const int offset : halves_of(type)) {
             const auto half = static_cast<std::uint16_t>(0x1c00 | (random() & 0x83ff));
-            std::memcpy(raw.data() + i * static_cast<std::size_t>(source.block_bytes) + 2 * s, &half, sizeof half);
+            std::memcpy(raw.data() + i * static_cast<std::size_t>(source.block_bytes) + offset, &half, sizeof half);
         }
     }
     return raw;
@@ -209,7 +227,7 @@ void check_steps(const std::string& isa, SourceType type, bool int8) {
 void check_linear(const std::string& isa, SourceType type) {
     constexpr int kRows = 13;
     constexpr int kOutputs = 70;
-    constexpr int kInputs = 64;
+    constexpr int kInputs = 512;
     const KernelTable& kernels = choose_kernels(isa);
     Team team(2);
     const std::vector<std::uint8_t> raw = random_weights(type, kOutputs, kInputs, 9);
@@ -248,8 +266,11 @@ void check_linear(const std::string& isa, SourceType type) {
 int main() {
     using namespace freehold;
     for (const std::string& isa : available_isas()) {
+        for (int i = 0; i < kNumSources; ++i) {
+            const auto type = static_cast<SourceType>(i);
+            if (type != SourceType::F16 && type != SourceType::BF16) check_linear(isa, type);
+        }
         for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0, SourceType::Q8_0, SourceType::F32}) {
-            check_linear(isa, type);
             check_steps(isa, type, false);
             if (type != SourceType::F32) check_steps(isa, type, true);
         }
