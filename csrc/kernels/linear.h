@@ -1,198 +1,18 @@
 // Linear layers over packed weights. One template serves one row and many: a tile holds `Rows` rows and `Vectors`
 // panels of outputs in registers, and what it adds to an output, and in which order, is the same for every tile shape.
 //
-// float activations: weights are dequantized in registers, then one multiply-add per input; inputs in the order in
-//     which the layout stores them.
+// float activations: see float_tiles.h.
 // int8 activations: per group, ascending, one multiply-add of the minimum (if any); then for each of its parts that has
 //     one activation scale an exact integer dot product and one multiply-add of the scales.
 #pragma once
 
-#include "kernels.h"
-#include "kernels/cells.h"
-#include "kernels/unrolled.h"
+#include "kernels/float_tiles.h"
+#include "kernels/tile.h"
 
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
 constexpr int kPrefetchBytes = 4096;
-
-// The part of a matrix that a tile reads: panels `panel`, `panel` + 1, ... from `strip` on.
-struct TileWeights {
-    const std::uint8_t* strip;
-    std::size_t strip_bytes;
-    int panel;
-    int prefetch_lines;  // per cell
-    std::ptrdiff_t prefetch_distance;
-    const std::uint8_t* end;   // of the call's strips
-    const std::uint8_t* next;  // what is read after them
-
-    FREEHOLD_INLINE const std::uint8_t* cell(int vector, std::size_t at) const {
-        return strip + static_cast<std::size_t>((first_panel() + vector) / 2) * strip_bytes + at;
-    }
-    // A constant where tiles cover whole strips.
-    FREEHOLD_INLINE int first_panel() const { return kStripVectors * kPanel == kStrip ? 0 : panel; }
-    FREEHOLD_INLINE int panel_of(int vector) const { return (first_panel() + vector) % 2; }
-    // As many lines each time as make up the block (its head included) over its cells.
-    FREEHOLD_INLINE void prefetch(const CellAt& at) const {
-        const std::uint8_t* p = strip + at.block + at.number * prefetch_lines * kLineBytes + prefetch_distance;
-        if (p >= end) p = next + (p - end);
-        for (int i = 0; i < prefetch_lines; ++i) __builtin_prefetch(p + i * kLineBytes, 0, 2);
-    }
-};
-
-template <const Layout& L>
-constexpr int kPrefetchLines = (L.block_bytes() / kLineBytes + L.num_cells() - 1) / L.num_cells();
-
-// Scales of one group, for all vectors.
-template <const Layout& L, int Vectors>
-struct CellScales {
-    F scale[Vectors];
-    F minimum[Vectors];
-
-    FREEHOLD_INLINE CellScales(const TileWeights& w, const CellAt& at, int group) {
-        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            const GroupScales found = group_scales<L>(w.cell(v, 0), at, group, w.panel_of(v));
-            scale[v] = found.scale;
-            minimum[v] = found.minimum;
-        });
-    }
-    FREEHOLD_INLINE F weight(int v, F value) const {
-        if constexpr (L.minimum) {
-            return f_fma(value, scale[v], minimum[v]);
-        } else {
-            return f_mul(value, scale[v]);
-        }
-    }
-};
-
-template <int Rows, int Vectors>
-struct Sums {
-    F at[Rows][Vectors];
-
-    FREEHOLD_INLINE Sums() {
-        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[r][v] = f_zero(); });
-        });
-    }
-    FREEHOLD_INLINE void add_product(const F (&weights)[Vectors], const float* x, int stride) {
-        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-            const F activation = f_set(x[r * stride]);
-            unrolled<Vectors>([&](auto v)
-                                  FREEHOLD_INLINE_LAMBDA { at[r][v] = f_fma(weights[v], activation, at[r][v]); });
-        });
-    }
-    FREEHOLD_INLINE void store(const LinearCall& call, float* out) const {
-        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-                float* p = out + static_cast<std::ptrdiff_t>(r) * call.out_stride + v * kPanel;
-                f_store(p, call.add ? f_add(f_load(p), at[r][v]) : at[r][v]);
-            });
-        });
-    }
-};
-
-// Nibbles become floats straight from their line; other values take the way over bytes.
-template <const Layout& L>
-constexpr bool kNibbles = L.low_bits == 4 && L.high_bits == 0 && !L.table;
-
-// Weights of one input: the value at bit `Shift` of every lane of a line.
-template <const Layout& L, int Shift, int Vectors>
-FREEHOLD_INLINE void line_weights(const I (&line)[Vectors], const CellScales<L, Vectors>& scales,
-                                  F (&weights)[Vectors]) {
-    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-        if constexpr (kNibbles<L>) {
-            weights[v] = scales.weight(v, f_nibble<Shift>(line[v], nibbles<L.offset>()));
-        } else {
-            const I stored = i_and(i_shift_right<Shift>(line[v]), i_set(255));
-            weights[v] = scales.weight(v, f_from_int(i_sub(stored, i_set(L.offset))));
-        }
-    });
-}
-
-template <const Layout& L, int Byte, int Rows, int Vectors>
-FREEHOLD_INLINE void float_line_byte(Sums<Rows, Vectors>& sums, const I (&line)[Vectors],
-                                     const CellScales<L, Vectors>& scales, const float* x, int stride) {
-    F weights[Vectors];
-    line_weights<L, 8 * Byte>(line, scales, weights);
-    sums.add_product(weights, x + Byte, stride);
-    if constexpr (kNibbles<L>) {
-        line_weights<L, 8 * Byte + 4>(line, scales, weights);
-        sums.add_product(weights, x + Byte + kCellInputs / 2, stride);
-    }
-}
-
-// The lines of a cell that hold one value a byte: the cell's own, or else unpacked ones.
-template <const Layout& L, int Vectors>
-struct ByteLines {
-    static constexpr bool kAsStored = kNibbles<L> || L.low_bits == 8;
-    const std::uint8_t* at[Vectors];
-    alignas(kLineBytes) std::uint8_t unpacked[kAsStored ? 1 : Vectors][kAsStored ? 1 : kCellQuads * kLineBytes];
-
-    FREEHOLD_INLINE ByteLines(const TileWeights& w, std::size_t cell) {
-        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            at[v] = w.cell(v, cell) + w.panel_of(v) * L.panel_bytes();
-            if constexpr (!kAsStored) {
-                unrolled<kCellQuads>([&](auto number) FREEHOLD_INLINE_LAMBDA {
-                    i_store(unpacked[v] + number * kLineBytes, quad_weights<L, number>(at[v]));
-                });
-                at[v] = unpacked[v];
-            }
-        });
-    }
-};
-
-template <const Layout& L, int Rows, int Vectors>
-FREEHOLD_INLINE void float_cell(Sums<Rows, Vectors>& sums, const TileWeights& w, const CellAt& at, const float* x,
-                                int stride) {
-    constexpr int kLines = (kNibbles<L> ? kCellQuads / 2 : kCellQuads) / L.cell_groups();
-    const ByteLines<L, Vectors> lines(w, at.cell);
-    unrolled<L.cell_groups()>([&](auto group) FREEHOLD_INLINE_LAMBDA {
-        const CellScales<L, Vectors> scales(w, at, group);
-        for (int number = group * kLines; number < (group + 1) * kLines; ++number) {
-            I line[Vectors];
-            unrolled<Vectors>([&](auto v)
-                                  FREEHOLD_INLINE_LAMBDA { line[v] = i_load(lines.at[v] + number * kLineBytes); });
-            const float* first = x + number * kQuad;
-            float_line_byte<L, 0>(sums, line, scales, first, stride);
-            float_line_byte<L, 1>(sums, line, scales, first, stride);
-            float_line_byte<L, 2>(sums, line, scales, first, stride);
-            float_line_byte<L, 3>(sums, line, scales, first, stride);
-        }
-    });
-}
-
-template <const Layout& L, int Rows, int Vectors>
-void float_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
-    Sums<Rows, Vectors> sums;
-    const int stride = call.input->stride;
-    const float* x = call.input->x + static_cast<std::ptrdiff_t>(row) * stride;
-    for (std::size_t block = 0; block < w.strip_bytes; block += L.block_bytes()) {
-        for (int number = 0; number < L.num_cells(); ++number, x += kCellInputs) {
-            const CellAt at = cell_at<L>(block, number);
-            w.prefetch(at);
-            float_cell<L>(sums, w, at, x, stride);
-        }
-    }
-    sums.store(call, out);
-}
-
-template <const Layout& L, int Rows, int Vectors>
-void plain_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
-    Sums<Rows, Vectors> sums;
-    const int stride = call.input->stride;
-    const float* x = call.input->x + static_cast<std::ptrdiff_t>(row) * stride;
-    for (std::size_t block = 0; block < w.strip_bytes; block += L.block_bytes(), ++x) {
-        w.prefetch(cell_at<L>(block, 0));
-        F weights[Vectors];
-        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            const std::uint8_t* p = w.cell(v, block) + w.panel_of(v) * L.panel_bytes();
-            weights[v] = L.low_bits == 16 ? f_bf16(p) : f_load(reinterpret_cast<const float*>(p));
-        });
-        sums.add_product(weights, x, stride);
-    }
-    sums.store(call, out);
-}
-
 // One row's quantized activations, and how far the next row's are.
 struct Int8Rows {
     const std::int8_t* q;
@@ -299,7 +119,13 @@ FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row,
     } else if constexpr (Part != 0) {
         int8_tile<L, Part, Rows, Vectors>(call, w, row, out);
     } else {
-        float_tile<L, Rows, Vectors>(call, w, row, out);
+        if constexpr (kNibbles<L> || L.low_bits == 8) {
+            float_tile<L, Rows, Vectors>(call, w, row, out);
+        } else {
+            const CellUnpacker<Vectors> from{unpack_cell<L, Vectors>, L.offset, L.num_cells(),
+                                             static_cast<std::size_t>(L.block_bytes())};
+            unpacking_tile<Rows, Vectors>(call, w, row, out, from);
+        }
     }
 }
 
