@@ -25,6 +25,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_model_len: prompt plus output tokens of one request; None means what the model was trained for.
         max_num_seqs: requests that run in one step.
         max_num_batched_tokens: tokens computed in one step (the chunked-prefill budget).
+        itl_target_ms: milliseconds that a step may last while answers grow: prompts beside them are cut into chunks
+            that small.
         block_size: tokens in a KV block, a multiple of 16.
         scheduling_policy: who goes first: the more urgent by service class and priority, or the earlier.
         max_num_queued_reqs: requests that may wait beyond those that run in one step; None means any number.
@@ -50,6 +52,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    itl_target_ms: float = 150.0
     block_size: int = 32
     scheduling_policy: PolicyName = "priority"
     max_num_queued_reqs: int | None = None

@@ -273,6 +273,7 @@ def _engine(values: dict[str, Value], machine: Machine) -> EngineConfig:
         max_model_len=_optional(values, "max_model_len"),
         max_num_seqs=values["max_num_seqs"].value,
         max_num_batched_tokens=values["max_num_batched_tokens"].value,
+        itl_target_ms=values["itl_target_ms"].value,
         block_size=values["block_size"].value,
         scheduling_policy=values["scheduling_policy"].value,
         prefix_caching=values["enable_prefix_caching"].value,

@@ -151,6 +151,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("max_num_seqs", _integer(1, 4096), "requests that run in one step", "64", ("-np",)),
     Setting("max_num_batched_tokens", _integer(1, 1 << 20), "tokens computed in one step", "512"),
     Setting(
+        "itl_target_ms",
+        _number(1.0, 1e6, "MS"),
+        "how long a step may take while answers grow; prompts beside them are cut into chunks that small",
+        "150",
+    ),
+    Setting(
         "scheduling_policy",
         _choice(get_args(PolicyName)),
         "who goes first: the more urgent by service class and priority, or the earlier",

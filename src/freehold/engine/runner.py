@@ -7,14 +7,20 @@ from numpy.typing import NDArray
 
 from freehold.backends.base import Backend, NumericFormat, Row, Step, StepProfiler, StepResult
 from freehold.faults import Point, reach
+from freehold.sched.pace import StepPace
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 
 
 class Runner:
-    """One backend, fed with plans."""
+    """One backend, fed with plans.
 
-    def __init__(self, backend: Backend) -> None:
+    Args:
+        pace: learns from every step.
+    """
+
+    def __init__(self, backend: Backend, pace: StepPace) -> None:
         self._backend = backend
+        self._pace = pace
 
     def submit(self, plan: StepPlan) -> None:
         """Start a planned step and return at once."""
@@ -33,7 +39,9 @@ class Runner:
         Raises:
             StepError: this step alone failed. After any other exception the backend is broken.
         """
-        return outcomes_of(self._backend.collect(plan.step_id))
+        result = self._backend.collect(plan.step_id)
+        self._pace.observe(plan.num_inputs, result.run_s)
+        return outcomes_of(result)
 
     @property
     def profiler(self) -> StepProfiler | None:

@@ -25,6 +25,7 @@ from freehold.files.packed_cache import PackedCache
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import EngineInfo
 from freehold.sched.admission import Limits
+from freehold.sched.pace import StepPace
 from freehold.sched.policy import POLICIES
 from freehold.sched.scheduler import Scheduler
 from freehold.sched.thrash import ThrashAlarm
@@ -198,6 +199,7 @@ def _assemble(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
     )
+    pace = StepPace(config.itl_target_ms / 1000)
     scheduler = Scheduler(
         BlockPool(memory.num_blocks),
         limits,
@@ -211,6 +213,7 @@ def _assemble(
             max_num_seqs=config.max_num_seqs,
             clock=time.monotonic,
         ),
+        pace=pace,
     )
     info = EngineInfo(
         model_family=model.family,
@@ -228,7 +231,7 @@ def _assemble(
         fingerprint=_fingerprint(model.fingerprint, backend),
         load_s=time.monotonic() - model.started_s,
     )
-    runner = Runner(backend)
+    runner = Runner(backend, pace)
     profiling = Profiling(runner, config.num_threads, outlets.on_profile)
     if config.profile:
         try:

@@ -22,6 +22,7 @@ from freehold.sched.counts import TokenCounts
 from freehold.sched.deadlines import Deadlines
 from freehold.sched.draft import StepDraft, Turn, whose_turn
 from freehold.sched.memory import KVMemory
+from freehold.sched.pace import Pace
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 from freehold.sched.policy import Policy, Rank, UrgentFirst
 from freehold.sched.request import Request, Status
@@ -62,7 +63,7 @@ class Scheduler:
         in_flight: by submitted step that is not applied, the requests of its rows.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913: the parts that it is put together from
         self,
         pool: BlockPool,
         limits: Limits,
@@ -72,6 +73,7 @@ class Scheduler:
         proposer: Proposer | None = None,
         prefix_caching: bool = True,
         alarm: ThrashAlarm | None = None,
+        pace: Pace | None = None,
     ) -> None:
         if limits.max_model_len > pool.num_blocks * limits.block_size:
             sizes = f"{pool.num_blocks} blocks of {limits.block_size}"
@@ -81,6 +83,7 @@ class Scheduler:
         self.counts = TokenCounts()
         self.limits = limits
         self.alarm = alarm
+        self._pace = pace
         self._clock = clock
         self._policy: Policy = policy or UrgentFirst()
         self._roster = Roster(self.memory, self._policy, limits.max_num_seqs)
@@ -163,12 +166,19 @@ class Scheduler:
         """
         self._force()
         self._roster.just_preempted.clear()
-        step = StepDraft(StepId(self._next_step_id), self.limits.max_num_batched_tokens)
+        step = StepDraft(StepId(self._next_step_id), self._budget())
         self._plan_rows(step)
         if step.rows:
             self._next_step_id += 1
             self.in_flight[step.step_id] = step.requests
         return StepPlan(step.step_id, step.rows, step.copies)
+
+    def _budget(self) -> int:
+        """Tokens that the next step may compute."""
+        budget = self.limits.max_num_batched_tokens
+        if self._pace is None:
+            return budget
+        return self._pace.most_tokens(sum(request.num_output > 0 for request in self.running), budget)
 
     def _force(self) -> None:
         """Do what tests have switched on."""
