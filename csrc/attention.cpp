@@ -54,16 +54,20 @@ AttendCall Attention::call_of(int layer, const AttentionItem& item) const {
     const AttentionShape& a = model_.layers[static_cast<std::size_t>(layer)].attention;
     const int heads = a.num_heads / a.num_kv_heads;
     const int stride = round_up(a.query_size(), kStrip);
+    const bool int8_kv = kv_.format() == KvFormat::int8;
     const StepRow& row = step_->rows[static_cast<std::size_t>(item.row)];
     const std::ptrdiff_t first = at(item.first_token, stride) + item.kv_head * heads * a.head_dim;
-    return AttendCall{.kv = kv_.view(a, layer, item.kv_head, step_->block_ids.data() + row.first_block),
-                      .queries = bf16_dot_ ? nullptr : scratch_.queries + first,
-                      .half_queries = bf16_dot_ ? scratch_.half_queries + first : nullptr,
-                      .query_stride = stride,
-                      .num_heads = heads,
-                      .first_pos = item.first_pos,
-                      .num_tokens = item.num_tokens,
-                      .window = a.window};
+    return AttendCall{
+        .kv = kv_.view(a, layer, item.kv_head, step_->block_ids.data() + row.first_block),
+        .queries = int8_kv || bf16_dot_ ? nullptr : scratch_.queries + first,
+        .half_queries = bf16_dot_ ? scratch_.half_queries + first : nullptr,
+        .int8_queries = int8_kv ? scratch_.int8_query(a, item.first_token, item.kv_head * heads) : nullptr,
+        .int8_stride = std::ptrdiff_t{a.num_heads} * int8_query_bytes(a.head_dim),
+        .query_stride = stride,
+        .num_heads = heads,
+        .first_pos = item.first_pos,
+        .num_tokens = item.num_tokens,
+        .window = a.window};
 }
 
 // Joins one piece to `states`; meanwhile the next work's keys and values come into the cache.
@@ -98,6 +102,7 @@ void Attention::run_whole_items(int thread, int layer, const AttentionPlan& plan
 
 void Attention::run_pieces(int thread, int layer, const AttentionPlan& plan, Profile* profile) const {
     const auto num_pieces = static_cast<int>(plan.pieces.size());
+    const bool base_two = bf16_dot_ || (kv_.format() == KvFormat::int8 && kernels_.bf16_dot);
     const auto work_of = [&](int number) {
         const AttentionPlan::Piece& piece = plan.pieces[static_cast<std::size_t>(number)];
         return Work{piece.item, piece.piece};
@@ -116,7 +121,7 @@ void Attention::run_pieces(int thread, int layer, const AttentionPlan& plan, Pro
         const AttendCall call = call_of(layer, item);
         float* states = scratch_.piece_states + item.states_at;
         for (int piece = 1; piece < item.num_pieces; ++piece) {
-            kernels_.fold(bf16_dot_, states, states + piece * item.piece_floats, num_queries(call),
+            kernels_.fold(base_two, states, states + piece * item.piece_floats, num_queries(call),
                           call.kv.value_stride);
         }
         finish(call, item, states);

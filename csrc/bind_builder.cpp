@@ -115,13 +115,14 @@ nb::ndarray<nb::numpy, std::uint64_t> checksum_array(Array<std::uint8_t, 1> data
 }
 
 std::unique_ptr<Device> open_device(Builder& builder, const std::string& isa, int num_blocks, int block_size,
-                                    int max_rows, int max_tokens, int num_threads, bool bf16_kv, bool int8) {
+                                    int max_rows, int max_tokens, int num_threads, const std::string& kv_dtype,
+                                    bool int8) {
     return builder.open(choose_kernels(isa), {.num_blocks = num_blocks,
                                               .block_size = block_size,
                                               .max_rows = max_rows,
                                               .max_tokens = max_tokens,
                                               .num_threads = num_threads,
-                                              .bf16_kv = bf16_kv,
+                                              .kv_format = kv_format_named(kv_dtype),
                                               .int8 = int8});
 }
 
@@ -155,7 +156,7 @@ void bind_builder(nb::module_& m) {
             "slot"_a, "layer"_a.none(), "values"_a)
         .def("layouts", &Builder::layouts)
         .def("open", open_device, nb::kw_only(), "isa"_a, "num_blocks"_a, "block_size"_a, "max_rows"_a, "max_tokens"_a,
-             "num_threads"_a, "bf16_kv"_a, "int8"_a, nb::call_guard<nb::gil_scoped_release>());
+             "num_threads"_a, "kv_dtype"_a, "int8"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace freehold

@@ -200,8 +200,8 @@ Floats rotate(const std::string& isa, Array<float, 2> heads, Array<float, 1> cos
 // One key/value head: keys and values (positions, E) go to blocks in the order of `block_ids`; queries (tokens, heads *
 // E) stand at the last positions, `tokens_each` of them are computed at a time. Returns (tokens, heads * E).
 Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> keys, Array<float, 2> values,
-              Array<std::int32_t, 1> block_ids, int block_size, bool bf16, std::optional<int> window, int tokens_each,
-              bool bf16_dot) {
+              Array<std::int32_t, 1> block_ids, int block_size, const std::string& kv_dtype, std::optional<int> window,
+              int tokens_each, bool bf16_dot) {
     const KernelTable& kernels = choose_kernels(isa);
     const int head_dim = static_cast<int>(keys.shape(1));
     const int num_positions = static_cast<int>(keys.shape(0));
@@ -214,7 +214,7 @@ Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> k
     layer.attention.head_dim = head_dim;
     model.layers.push_back(layer);
     const int num_blocks = *std::max_element(block_ids.data(), block_ids.data() + block_ids.size()) + 1;
-    const KvPool pool(model, num_blocks, block_size, bf16);
+    const KvPool pool(model, num_blocks, block_size, kv_format_named(kv_dtype));
     // Fresh memory is zero; stale blocks are not: NaN everywhere, so that a masked position that is read shows.
     std::fill_n(pool.block(0), pool.block_bytes() * static_cast<std::size_t>(num_blocks), std::uint8_t{0xff});
     const KvView kv = pool.view(layer.attention, 0, 0, block_ids.data());
@@ -225,16 +225,24 @@ Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> k
     const int heads = width / head_dim;
     const int stride = partial_stride(kv.value_stride);
     Floats out = new_array(queries.shape(0), queries.shape(1));
-    const bool dot = bf16 && bf16_dot && kernels.bf16_dot;
+    const bool dot = kv.format == KvFormat::bf16 && bf16_dot && kernels.bf16_dot;
     std::vector<std::uint16_t> halves(static_cast<std::size_t>(num_tokens * width + 1));
+    const std::ptrdiff_t int8_stride = std::ptrdiff_t{heads} * int8_query_bytes(head_dim);
+    std::vector<std::uint8_t> int8_queries(static_cast<std::size_t>(num_tokens * int8_stride));
     for (int t = 0; t < num_tokens; ++t) {
-        kernels.halve_query(queries.data() + std::ptrdiff_t{t} * width, width,
-                            halves.data() + std::ptrdiff_t{t} * width);
+        const float* row = queries.data() + std::ptrdiff_t{t} * width;
+        kernels.halve_query(row, width, halves.data() + std::ptrdiff_t{t} * width);
+        for (int h = 0; h < heads; ++h) {
+            kernels.quantize_query(row + h * head_dim, head_dim,
+                                   int8_queries.data() + t * int8_stride + h * int8_query_bytes(head_dim));
+        }
     }
     for (int first = 0; first < num_tokens; first += tokens_each) {
         const AttendCall call{.kv = kv,
                               .queries = queries.data() + std::ptrdiff_t{first} * width,
                               .half_queries = dot ? halves.data() + std::ptrdiff_t{first} * width : nullptr,
+                              .int8_queries = int8_queries.data() + first * int8_stride,
+                              .int8_stride = int8_stride,
                               .query_stride = width,
                               .num_heads = heads,
                               .first_pos = num_positions - num_tokens + first,
@@ -325,7 +333,7 @@ void bind_kernels(nb::module_& m) {
     m.def("silu_mul", silu_mul, "isa"_a, "gate"_a, "up"_a);
     m.def("head_norm", head_norm, "isa"_a, "heads"_a, "weight"_a, "eps"_a);
     m.def("rotate", rotate, "isa"_a, "heads"_a, "cosines"_a, "sines"_a, "scale"_a);
-    m.def("attend", attend, "isa"_a, "queries"_a, "keys"_a, "values"_a, "block_ids"_a, "block_size"_a, "bf16"_a,
+    m.def("attend", attend, "isa"_a, "queries"_a, "keys"_a, "values"_a, "block_ids"_a, "block_size"_a, "kv_dtype"_a,
           "window"_a.none(), "tokens_each"_a, "bf16_dot"_a);
     m.def(
         "sample",

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kRememberedSteps = 64;  // more than a runner keeps in flight
 
 bool computes_bf16_dots(const KernelTable& kernels, const DeviceOptions& options) {
-    return options.int8 && options.bf16_kv && kernels.bf16_dot;
+    return options.int8 && options.kv_format == KvFormat::bf16 && kernels.bf16_dot;
 }
 
 [[noreturn]] void refuse(const Step& step, const std::string& why) {
@@ -32,10 +32,11 @@ Device::Device(std::unique_ptr<Model> model, const KernelTable& kernels, const D
     : model_(std::move(model)),
       kernels_(kernels),
       options_(options),
-      kv_(*model_, options.num_blocks, options.block_size, options.bf16_kv),
+      kv_(*model_, options.num_blocks, options.block_size, options.kv_format),
       scratch_(*model_, {.max_tokens = options.max_tokens,
                          .num_threads = options.num_threads,
                          .int8 = options.int8,
+                         .kv_format = options.kv_format,
                          .bf16_dot = computes_bf16_dots(kernels, options)}),
       team_(options.num_threads, options.pin),
       forward_(*model_, kv_, scratch_, kernels, team_, options.int8, computes_bf16_dots(kernels, options)) {

@@ -23,7 +23,7 @@ struct DeviceOptions {
     int max_rows = 0;
     int max_tokens = 0;
     int num_threads = 1;
-    bool bf16_kv = true;
+    KvFormat kv_format = KvFormat::bf16;
     bool int8 = false;
     bool pin = false;
 };

@@ -65,35 +65,73 @@ struct LinearCall {
 // Ends the process: activations whose scales are coarser than a weight group would give wrong sums.
 [[noreturn]] void refuse_coarse_activations(const char* layout);
 
-// Where one request's keys and values of one layer and key/value head lie.
+// Numbers of keys and values, as the configuration names them.
+enum class KvFormat { f32, bf16, int8 };
+
+// How int8 keys and values, and what they are multiplied with, are written.
+inline constexpr int kByteBias = 128;                   // a byte is a number plus this
+inline constexpr int kScaleBytes = kTilePositions * 4;  // one float a position, before a tile's numbers
+inline constexpr int kQueryHeader = 8;                  // a query's scale, and kByteBias * the sum of its integers
+inline constexpr float kBaseTwo = 1.44269504f;          // log2(e): scores times this are exponents of two
+
+// The largest integer of a quantized query: 32 bits hold its product with any key.
+FREEHOLD_INLINE int highest_query(int head_dim) { return head_dim <= 512 ? 16383 : 16383 * 512 / head_dim; }
+
+// Header, high bytes and low bytes of a quantized query: integer = 128 * high + low.
+FREEHOLD_INLINE int int8_query_bytes(int head_dim) { return kQueryHeader + 2 * round_up(head_dim, kQuad); }
+
+// Where one request's keys and values of one layer and key/value head lie, in tiles of 16 positions.
+//
+// float32: keys (head_dim, 16 positions), values (16 positions, value_stride).
+// bf16: the same in pairs, as the pairwise products of x86 and Arm want them: keys (head_dim / 2, 16 positions, 2
+// elements), values (8, value_stride, 2 positions).
+// int8: in quads, for dot products of four bytes: 16 scales, then keys (head_dim / 4, 16 positions, 4 elements); 16
+// scales, then values (4, value_stride, 4 positions). Keys and values have scales of their own.
 struct KvView {
     std::uint8_t* base;  // of the pool, at this layer
     std::size_t block_bytes;
     const std::int32_t* block_ids;
     int block_size;
-    // float32: keys in tiles of (head_dim, 16 positions), values in rows of (positions, value_stride).
-    // bf16: the same in pairs, as the pairwise products of x86 and Arm want them: keys (head_dim / 2, 16 positions, 2
-    // elements), values (positions / 2, value_stride, 2 positions).
     std::size_t keys_at;    // in a block
     std::size_t values_at;  // in a block
     int head_dim;
     int value_stride;  // head_dim rounded up to 16
-    bool bf16;
+    KvFormat format;
 
     FREEHOLD_INLINE std::uint8_t* block(int pos) const {
         return base + block_bytes * static_cast<std::size_t>(block_ids[pos / block_size]);
     }
-    FREEHOLD_INLINE std::size_t element_bytes() const { return bf16 ? 2 : 4; }
-    // Of a key in its tile: bf16 ones stand in pairs.
-    FREEHOLD_INLINE int key_elements() const { return bf16 ? round_up(head_dim, 2) : head_dim; }
+    FREEHOLD_INLINE std::size_t key_tile_bytes() const {
+        switch (format) {
+            case KvFormat::f32:
+                return static_cast<std::size_t>(kTilePositions * head_dim) * 4;
+            case KvFormat::bf16:
+                return static_cast<std::size_t>(kTilePositions * round_up(head_dim, 2)) * 2;
+            case KvFormat::int8:
+                break;
+        }
+        return static_cast<std::size_t>(kTilePositions * round_up(head_dim, kQuad) + kScaleBytes);
+    }
+    FREEHOLD_INLINE std::size_t value_tile_bytes() const {
+        const auto elements = static_cast<std::size_t>(kTilePositions * value_stride);
+        switch (format) {
+            case KvFormat::f32:
+                return elements * 4;
+            case KvFormat::bf16:
+                return elements * 2;
+            case KvFormat::int8:
+                break;
+        }
+        return elements + kScaleBytes;
+    }
+    // The tile that a position lies in.
     FREEHOLD_INLINE std::uint8_t* key_tile(int pos) const {
         const int tile = pos % block_size / kTilePositions;
-        return block(pos) + keys_at +
-               static_cast<std::size_t>(tile * kTilePositions * key_elements()) * element_bytes();
+        return block(pos) + keys_at + static_cast<std::size_t>(tile) * key_tile_bytes();
     }
-    // Of a position that is a multiple of 16.
-    FREEHOLD_INLINE std::uint8_t* value_row(int pos) const {
-        return block(pos) + values_at + static_cast<std::size_t>(pos % block_size * value_stride) * element_bytes();
+    FREEHOLD_INLINE std::uint8_t* value_tile(int pos) const {
+        const int tile = pos % block_size / kTilePositions;
+        return block(pos) + values_at + static_cast<std::size_t>(tile) * value_tile_bytes();
     }
 };
 
@@ -103,11 +141,13 @@ struct KvAhead {
     int first_pos, end_pos;  // first_pos is a multiple of 16
 };
 
-// Queries of consecutive tokens, all heads that share one key/value head.
+// Queries of consecutive tokens, all heads that share one key/value head; in one of three forms.
 struct AttendCall {
     KvView kv;
     const float* queries;               // token t, head h at t * query_stride + h * head_dim; already scaled
     const std::uint16_t* half_queries;  // the same in bf16, times log2(e); null: compute in float32
+    const std::uint8_t* int8_queries;   // for int8 keys: t * int8_stride + h * int8_query_bytes
+    std::ptrdiff_t int8_stride;
     int query_stride;
     int num_heads;
     int first_pos;  // of token 0
@@ -158,6 +198,8 @@ struct KernelTable {
     // Rotates the first 2 * num_pairs elements (halves paired), then multiplies all head_dim by `scale`.
     void (*rotate)(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale);
 
+    // A head for int8 keys, int8_query_bytes of it: in integers, its scale times log2(e) where `bf16_dot` is true.
+    void (*quantize_query)(const float* head, int head_dim, std::uint8_t* out);
     // bf16 of the first `count` elements times log2(e); `out` is readable in pairs.
     void (*halve_query)(const float* query, int count, std::uint16_t* out);
 
@@ -167,7 +209,8 @@ struct KernelTable {
     // Joins what the call's queries see of one piece to their states.
     void (*attend_piece)(const AttendCall& call, int piece, float* states);
     // Joins states over the next piece to the right to `states`. The same bits as `attend_piece` with that piece.
-    void (*fold)(bool bf16_dot, float* states, const float* pieces, int num_queries, int value_stride);
+    // `base_two`: those have their maxima to the base of two, as bf16 and int8 queries do where `bf16_dot` is true.
+    void (*fold)(bool base_two, float* states, const float* pieces, int num_queries, int value_stride);
     // out = values / sum, head_dim floats.
     void (*finish)(const float* state, int head_dim, float* out);
 

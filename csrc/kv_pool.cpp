@@ -1,53 +1,67 @@
 #include "kv_pool.h"
 
+#include <stdexcept>
+
 namespace freehold {
 namespace {
 
-std::size_t element_bytes(bool bf16) { return bf16 ? 2 : 4; }
+struct HeadBytes {
+    std::size_t keys, values;
+};
 
-std::size_t key_bytes(const AttentionShape& a, int block_size, bool bf16) {
-    const int elements = bf16 ? round_up(a.head_dim, 2) : a.head_dim;
-    return static_cast<std::size_t>(block_size) * static_cast<std::size_t>(elements) * element_bytes(bf16);
-}
-
-std::size_t value_bytes(const AttentionShape& a, int block_size, bool bf16) {
-    return static_cast<std::size_t>(block_size) * static_cast<std::size_t>(round_up(a.head_dim, kPanel)) *
-           element_bytes(bf16);
+// Of one key/value head in a block.
+HeadBytes head_bytes(const KvView& kv) {
+    const auto num_tiles = static_cast<std::size_t>(kv.block_size / kTilePositions);
+    return {num_tiles * kv.key_tile_bytes(), num_tiles * kv.value_tile_bytes()};
 }
 
 }  // namespace
 
-KvPool::KvPool(const Model& model, int num_blocks, int block_size, bool bf16)
-    : num_blocks_(num_blocks), block_size_(block_size), bf16_(bf16) {
+KvFormat kv_format_named(const std::string& name) {
+    if (name == "f32") return KvFormat::f32;
+    if (name == "bf16") return KvFormat::bf16;
+    if (name == "int8") return KvFormat::int8;
+    throw std::invalid_argument("keys and values can't be " + name + ": f32, bf16 or int8");
+}
+
+KvPool::KvPool(const Model& model, int num_blocks, int block_size, KvFormat format)
+    : num_blocks_(num_blocks), block_size_(block_size), format_(format) {
     for (const Layer& layer : model.layers) {
-        const AttentionShape& a = layer.attention;
         layer_at_.push_back(block_bytes_);
-        block_bytes_ += static_cast<std::size_t>(a.num_kv_heads) *
-                        (key_bytes(a, block_size, bf16) + value_bytes(a, block_size, bf16));
+        block_bytes_ += layer_bytes(layer.attention);
     }
     // No huge pages here: a touched block would drag in megabytes of untouched neighbours.
     region_ = Region(block_bytes_ * static_cast<std::size_t>(num_blocks), false);
 }
 
+KvView KvPool::shape_of(const AttentionShape& a) const {
+    KvView kv{};
+    kv.block_size = block_size_;
+    kv.head_dim = a.head_dim;
+    kv.value_stride = round_up(a.head_dim, kPanel);
+    kv.format = format_;
+    return kv;
+}
+
+std::size_t KvPool::layer_bytes(const AttentionShape& a) const {
+    const HeadBytes bytes = head_bytes(shape_of(a));
+    return static_cast<std::size_t>(a.num_kv_heads) * (bytes.keys + bytes.values);
+}
+
 double KvPool::position_bytes(const AttentionShape& a) const {
-    const std::size_t block = key_bytes(a, block_size_, bf16_) + value_bytes(a, block_size_, bf16_);
-    return static_cast<double>(block) * a.num_kv_heads / block_size_;
+    return static_cast<double>(layer_bytes(a)) / block_size_;
 }
 
 KvView KvPool::view(const AttentionShape& a, int layer, int kv_head, const std::int32_t* block_ids) const {
-    const std::size_t keys = key_bytes(a, block_size_, bf16_);
-    const std::size_t values = value_bytes(a, block_size_, bf16_);
-    const auto heads = static_cast<std::size_t>(a.num_kv_heads);
-    const auto head = static_cast<std::size_t>(kv_head);
-    return KvView{.base = region_.data() + layer_at_[static_cast<std::size_t>(layer)],
-                  .block_bytes = block_bytes_,
-                  .block_ids = block_ids,
-                  .block_size = block_size_,
-                  .keys_at = head * keys,
-                  .values_at = heads * keys + head * values,
-                  .head_dim = a.head_dim,
-                  .value_stride = round_up(a.head_dim, kPanel),
-                  .bf16 = bf16_};
+    KvView kv = shape_of(a);
+    const HeadBytes bytes = head_bytes(kv);
+    kv.base = region_.data() + layer_at_[static_cast<std::size_t>(layer)];
+    kv.block_bytes = block_bytes_;
+    kv.block_ids = block_ids;
+    kv.keys_at = static_cast<std::size_t>(kv_head) * bytes.keys;
+    kv.values_at =
+        static_cast<std::size_t>(a.num_kv_heads) * bytes.keys + static_cast<std::size_t>(kv_head) * bytes.values;
+    return kv;
 }
 
 }  // namespace freehold

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kernels.h"
@@ -12,13 +13,16 @@
 
 namespace freehold {
 
+// From "f32", "bf16" or "int8". Throws std::invalid_argument.
+KvFormat kv_format_named(const std::string& name);
+
 class KvPool {
   public:
     KvPool() = default;
-    KvPool(const Model& model, int num_blocks, int block_size, bool bf16);
+    KvPool(const Model& model, int num_blocks, int block_size, KvFormat format);
 
     int num_blocks() const { return num_blocks_; }
-    bool bf16() const { return bf16_; }
+    KvFormat format() const { return format_; }
     int block_size() const { return block_size_; }
     // Bytes of keys and values of one position and layer.
     double position_bytes(const AttentionShape& a) const;
@@ -30,9 +34,13 @@ class KvPool {
     KvView view(const AttentionShape& shape, int layer, int kv_head, const std::int32_t* block_ids) const;
 
   private:
+    // A view without a place.
+    KvView shape_of(const AttentionShape& shape) const;
+    std::size_t layer_bytes(const AttentionShape& shape) const;
+
     int num_blocks_ = 0;
     int block_size_ = 0;
-    bool bf16_ = true;
+    KvFormat format_ = KvFormat::bf16;
     std::size_t block_bytes_ = 0;
     std::vector<std::size_t> layer_at_;  // in a block
     Region region_;

@@ -171,9 +171,8 @@ void LayerOps::fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) c
         for (int h = 0; h < unit.num_heads; ++h) {
             const KvView kv = kv_.view(a, layer, unit.first_head + h, step_->block_ids.data() + row.first_block);
             const bool key = unit.kind == HeadUnit::Kind::key;
-            const int width = kTilePositions * (key ? kv.key_elements() : kv.value_stride);
-            const std::uint8_t* tile = key ? kv.key_tile(pos) : kv.value_row(pos - pos % kTilePositions);
-            const std::size_t num_bytes = static_cast<std::size_t>(width) * kv.element_bytes();
+            const std::uint8_t* tile = key ? kv.key_tile(pos) : kv.value_tile(pos);
+            const std::size_t num_bytes = key ? kv.key_tile_bytes() : kv.value_tile_bytes();
             for (std::size_t line = 0; line < num_bytes; line += kLineBytes) __builtin_prefetch(tile + line, 1, 3);
         }
     }
@@ -201,7 +200,12 @@ void LayerOps::place(int layer, const HeadUnit& unit, int token, float* heads) c
         case HeadUnit::Kind::query: {
             turn(l.q_bias, l.q_norm, a.scale);
             const std::ptrdiff_t to = at(token, round_up(a.query_size(), kStrip)) + first;
-            if (bf16_dot_) {
+            if (kv_.format() == KvFormat::int8) {
+                std::uint8_t* out = scratch_.int8_query(a, token, unit.first_head);
+                for (int h = 0; h < unit.num_heads; ++h, out += int8_query_bytes(a.head_dim)) {
+                    kernels_.quantize_query(heads + h * a.head_dim, a.head_dim, out);
+                }
+            } else if (bf16_dot_) {
                 kernels_.halve_query(heads, size, scratch_.half_queries + to);
             } else {
                 std::copy_n(heads, size, scratch_.queries + to);

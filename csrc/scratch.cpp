@@ -55,6 +55,7 @@ Widths widths_of(const Model& model) {
     for (const Layer& layer : model.layers) {
         const AttentionShape& a = layer.attention;
         w.queries = std::max(w.queries, round_up(a.query_size(), kStrip));
+        w.int8_queries = std::max(w.int8_queries, a.num_heads * int8_query_bytes(a.head_dim));
         w.mlp = std::max(w.mlp, round_up(layer.mlp_size, kStrip));
         w.query_tile = std::max(w.query_tile, tokens_per_item(a) * (a.num_heads / a.num_kv_heads));
         w.value_stride = std::max(w.value_stride, round_up(a.head_dim, kPanel));
@@ -73,7 +74,9 @@ Scratch::Scratch(const Model& model, const ScratchOptions& options)
     const auto rows = [&](int width) { return area(options.max_tokens, width); };
     const auto place = [&](Carver& carver) {
         hidden = carver.take<float>(rows(widths_.hidden));
-        if (options.bf16_dot) {
+        if (options.kv_format == KvFormat::int8) {
+            int8_queries = carver.take<std::uint8_t>(rows(widths_.int8_queries));
+        } else if (options.bf16_dot) {
             half_queries = carver.take<std::uint16_t>(rows(widths_.queries));
         } else {
             queries = carver.take<float>(rows(widths_.queries));

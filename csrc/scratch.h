@@ -21,9 +21,10 @@ struct Widths {
     int hidden = 0;
     int queries = 0;
     int mlp = 0;
-    int inputs = 0;      // of the linear layers but the last of an MLP
-    int chunk = 0;       // outputs that are used up where they are computed
-    int query_tile = 0;  // queries of one attention item
+    int inputs = 0;        // of the linear layers but the last of an MLP
+    int chunk = 0;         // outputs that are used up where they are computed
+    int int8_queries = 0;  // bytes of a token's queries for int8 keys
+    int query_tile = 0;    // queries of one attention item
     int value_stride = 0;
 };
 
@@ -38,7 +39,8 @@ int tokens_per_item(const AttentionShape& shape);
 struct ScratchOptions {
     int max_tokens = 0;
     int num_threads = 1;
-    bool int8 = false;      // activations
+    bool int8 = false;  // activations
+    KvFormat kv_format = KvFormat::bf16;
     bool bf16_dot = false;  // attention reads queries in bf16
 };
 
@@ -63,10 +65,17 @@ class Scratch {
     const OfThread& of_thread(int thread) const { return threads_[static_cast<std::size_t>(thread)]; }
     // (tokens, stride): what enters the last linear layer of an MLP.
     Activations inner(int stride, int group) const;
+    // A token's query head for int8 keys, and those behind it.
+    std::uint8_t* int8_query(const AttentionShape& shape, int token, int head) const {
+        const std::ptrdiff_t number = std::ptrdiff_t{token} * shape.num_heads + head;
+        return int8_queries + number * int8_query_bytes(shape.head_dim);
+    }
 
-    float* hidden = nullptr;                // (tokens, hidden): the residual stream
-    float* queries = nullptr;               // (tokens, queries), unless attention reads them in bf16
-    std::uint16_t* half_queries = nullptr;  // (tokens, queries), if it does
+    float* hidden = nullptr;  // (tokens, hidden): the residual stream
+    // Queries, as attention reads them: one of these.
+    float* queries = nullptr;               // (tokens, queries)
+    std::uint16_t* half_queries = nullptr;  // (tokens, queries)
+    std::uint8_t* int8_queries = nullptr;   // (tokens, heads, int8_query_bytes)
     float* attended = nullptr;              // (tokens, queries)
     float* logits = nullptr;                // (max_logit_rows, logit_stride)
     float* piece_states = nullptr;          // of pieces that threads share out, kPieceFloats long

@@ -74,7 +74,8 @@ std::vector<std::uint8_t> random_weights(SourceType type, int num_outputs, int n
     return raw;
 }
 
-std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type, bool int8, int num_threads) {
+std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type, bool int8, KvFormat kv_format,
+                                    int num_threads) {
     auto model = std::make_unique<Model>();
     model->vocab_size = kVocab;
     model->hidden_size = kHidden;
@@ -121,7 +122,7 @@ std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type,
                                   .max_rows = 4,
                                   .max_tokens = kPromptLength + 8,
                                   .num_threads = num_threads,
-                                  .bf16_kv = true,
+                                  .kv_format = kv_format,
                                   .int8 = int8});
 }
 
@@ -206,22 +207,23 @@ std::vector<float> forced(Device& device, int chunk_size, bool neighbour) {
     return logits;
 }
 
-void check_steps(const std::string& isa, SourceType type, bool int8) {
+void check_steps(const std::string& isa, SourceType type, bool int8, KvFormat kv_format) {
     const KernelTable& kernels = choose_kernels(isa);
-    const std::vector<float> whole = forced(*open_device(kernels, type, int8, 1), kPromptLength, false);
+    const std::vector<float> whole = forced(*open_device(kernels, type, int8, kv_format, 1), kPromptLength, false);
     const struct {
         int num_threads, chunk_size;
         bool neighbour;
     } ways[] = {{1, 1, true}, {2, 7, true}, {3, kPromptLength, false}, {2, 64, false}};
     for (const auto& way : ways) {
-        const auto device = open_device(kernels, type, int8, way.num_threads);
+        const auto device = open_device(kernels, type, int8, kv_format, way.num_threads);
         const std::vector<float> found = forced(*device, way.chunk_size, way.neighbour);
         if (found.size() != whole.size() ||
             std::memcmp(found.data(), whole.data(), whole.size() * sizeof(float)) != 0) {
             fail(isa + " " + source_of(type).name + ": threads, chunks or neighbours changed logits");
         }
     }
-    std::printf("%s %s %s: steps agree\n", isa.c_str(), source_of(type).name, int8 ? "int8" : "float");
+    std::printf("%s %s %s%s: steps agree\n", isa.c_str(), source_of(type).name, int8 ? "int8" : "float",
+                kv_format == KvFormat::int8 ? ", int8 keys and values" : "");
 }
 
 void check_linear(const std::string& isa, SourceType type) {
@@ -271,9 +273,10 @@ int main() {
             if (type != SourceType::F16 && type != SourceType::BF16) check_linear(isa, type);
         }
         for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0, SourceType::Q8_0, SourceType::F32}) {
-            check_steps(isa, type, false);
-            if (type != SourceType::F32) check_steps(isa, type, true);
+            check_steps(isa, type, false, KvFormat::bf16);
+            if (type != SourceType::F32) check_steps(isa, type, true, KvFormat::bf16);
         }
+        check_steps(isa, SourceType::Q4_1, true, KvFormat::int8);
     }
     std::printf("all well\n");
     return 0;

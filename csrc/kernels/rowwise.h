@@ -4,6 +4,7 @@
 #include "kernels.h"
 #include "kernels/bf16.h"
 #include "kernels/exp.h"
+#include "kernels/integers.h"
 #include "kernels/unrolled.h"
 #include "numeric.h"
 
@@ -26,19 +27,11 @@ void rms_norm(const float* x, const float* weight, int count, int padded, float 
     }
 }
 
-// The largest magnitude; not finite if one of them isn't, so that the fault stays visible behind the integers.
-FREEHOLD_INLINE I magnitude_bits(F x) { return i_and(f_bits(x), i_set(0x7fffffff)); }
-
-FREEHOLD_INLINE I rounded(F x, F factor) {
-    const F magic = f_set(12582912.0f);  // 1.5 * 2^23
-    return i_sub(f_bits(f_add(f_mul(x, factor), magic)), f_bits(magic));
-}
-
 // Four groups at once, of so many vectors of 16 inputs that share one scale.
 template <int Vectors>
 FREEHOLD_INLINE void quantize_groups(const Activations& a, const float* x, std::int8_t* q, std::ptrdiff_t group) {
     F values[4][Vectors];
-    I bits[4], sums[4];
+    I bits[4], sums[4];  // largest magnitudes: not finite if one isn't, so that the fault stays visible
     unrolled<4>([&](auto g) FREEHOLD_INLINE_LAMBDA {
         bits[g] = i_zero();
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
@@ -114,13 +107,6 @@ void silu_mul(const float* gate, const float* up, int padded, float* out) {
     }
 }
 
-FREEHOLD_INLINE F load_first(const float* p, int count) {
-    if (count >= kPanel) return f_load(p);
-    float lanes[kPanel] = {};
-    for (int i = 0; i < count; ++i) lanes[i] = p[i];
-    return f_load(lanes);
-}
-
 void head_norm(float* head, const float* weight, int head_dim, float eps) {
     F squares = f_zero();
     for (int i = 0; i < head_dim; i += kPanel) {
@@ -149,7 +135,7 @@ void rotate(float* head, const float* cosines, const float* sines, int num_pairs
     for (i = 2 * num_pairs; i < head_dim; ++i) head[i] *= scale;
 }
 
-void halve_query(const float* query, int count, std::uint16_t* out) { to_bf16(query, count, 1.44269504f, out); }
+void halve_query(const float* query, int count, std::uint16_t* out) { to_bf16(query, count, kBaseTwo, out); }
 
 LogitScan scan(const float* logits, int count) {
     const int whole = count / kPanel * kPanel;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/kv_store.h"
 #include "kernels/noise_candidates.h"
 #include "kernels/probabilities.h"
 #include "kernels/rowwise.h"
@@ -18,6 +19,7 @@ constexpr KernelTable kTable = {
     .silu_mul = silu_mul,
     .head_norm = head_norm,
     .rotate = rotate,
+    .quantize_query = quantize_query,
     .halve_query = halve_query,
     .store_key = store_key,
     .store_value = store_value,

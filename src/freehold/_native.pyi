@@ -78,7 +78,7 @@ class Builder:
         max_rows: int,
         max_tokens: int,
         num_threads: int,
-        bf16_kv: bool,
+        kv_dtype: str,
         int8: bool,
     ) -> Device: ...
 
@@ -160,7 +160,7 @@ class kernels:  # noqa: N801
         values: NDArray[np.float32],
         block_ids: NDArray[np.int32],
         block_size: int,
-        bf16: bool,
+        kv_dtype: str,
         window: int | None,
         tokens_each: int,
         bf16_dot: bool,

@@ -8,7 +8,7 @@ import msgspec
 BackendName = Literal["cpu", "reference", "scripted"]
 IsaName = Literal["avx512bf16", "avx512", "avx2", "generic"]
 ActivationName = Literal["float", "int8"]
-KVDtypeName = Literal["bf16", "f32"]
+KVDtypeName = Literal["bf16", "int8", "f32"]
 EnginePlace = Literal["process", "thread"]
 PackedCacheName = Literal["auto", "always", "never"]
 PolicyName = Literal["priority", "fcfs"]

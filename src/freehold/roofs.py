@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from freehold.arch.sizes import KV_ELEMENT_BYTES
+from freehold.arch.sizes import KVDtype, kv_layer_token_bytes
 from freehold.arch.spec import LayerSpec, ModelSpec
 from freehold.limits import Limits
 
@@ -64,7 +64,7 @@ class ModelCost:
     spec: ModelSpec
     weight_bytes: int
     activations: Activations = "int8"
-    kv_dtype: Literal["bf16", "f32"] = "bf16"
+    kv_dtype: KVDtype = "bf16"
 
     def roof(self, chunks: Iterable[Chunk], limits: Limits) -> Roof:
         """Of one step that computes these chunks, each of another request."""
@@ -90,7 +90,7 @@ class ModelCost:
         attention = layer.attention
         end = chunk.start_pos + chunk.num_tokens
         num_seen = end if attention.window is None else min(end, attention.window + chunk.num_tokens - 1)
-        return 2 * attention.num_kv_heads * attention.head_dim * KV_ELEMENT_BYTES[self.kv_dtype] * num_seen
+        return kv_layer_token_bytes(attention, self.kv_dtype) * num_seen
 
 
 def linear_format(limits: Limits, activations: Activations) -> str:

@@ -16,17 +16,20 @@ class Kind:
         return "-".join(part for part in (self.backend, self.activations, self.isa, self.kv_dtype) if part)
 
 
-REFERENCE = [Kind("reference", kv_dtype="f32"), Kind("reference", kv_dtype="bf16")]
+REFERENCE = [Kind("reference", kv_dtype=kv_dtype) for kv_dtype in ("f32", "bf16", "int8")]
+ISAS = ("avx512bf16", "avx512", "avx2", "generic")
 CPU = [
     Kind("cpu", activations, isa, kv_dtype)
-    for isa in ("avx512bf16", "avx512", "avx2", "generic")
+    for isa in ISAS
     for activations, kv_dtype in (("float", "f32"), ("float", "bf16"), ("int8", "bf16"))
 ]
-KINDS = REFERENCE + CPU
+INT8_KV = [Kind("cpu", "int8", isa, "int8") for isa in ISAS]
+KINDS = REFERENCE + CPU + INT8_KV
 REAL = [
     Kind("cpu", "float", "avx512", "f32"),
     Kind("cpu", "float", "avx512bf16"),
     Kind("cpu", "int8", "avx512bf16"),
     Kind("cpu", "int8", "avx2"),
+    Kind("cpu", "int8", "avx512bf16", "int8"),
 ]
 """Those that go through everything with the real model; small ones go through it with every kind."""

@@ -18,7 +18,7 @@ from engine_answers import (
     started,
     together,
 )
-from kinds import CPU, REAL, REFERENCE, Kind
+from kinds import CPU, INT8_KV, REAL, REFERENCE, Kind
 from tiny_models import token_ids
 
 from freehold.faults import EveryNth, Forced, Switch, armed
@@ -29,9 +29,10 @@ NUM_NEIGHBOURS = [1, 2, 5, 16, 32]
 MODELS = [("llama-llama3-rope", "Q4_0"), ("mistral-window", "Q8_0"), ("qwen2-window", "hf"), ("qwen3", "F16")]
 TINY_CASES = [
     (MODELS[0], REFERENCE[1]),
-    *((MODELS[0], kind) for kind in CPU),
+    *((MODELS[0], kind) for kind in [*CPU, INT8_KV[0]]),
     *((model, Kind("cpu", "int8")) for model in MODELS[1:]),
-    *(pytest.param(*case, marks=pytest.mark.slow) for case in itertools.product(MODELS[1:], CPU)),
+    *(pytest.param(MODELS[0], kind, marks=pytest.mark.slow) for kind in [REFERENCE[2], *INT8_KV[1:]]),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in itertools.product(MODELS[1:], CPU + INT8_KV)),
 ]
 """By default every kind with one model, and the kind that is served with every model."""
 

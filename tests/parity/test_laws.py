@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from driver import GREEDY, Driver, Request
-from kinds import CPU, KINDS, REFERENCE, Kind
+from kinds import CPU, INT8_KV, KINDS, REFERENCE, Kind
 from tiny_models import VOCAB_SIZE, token_ids
 
 from freehold.backends.base import FedBy, Row, RowSampling, StepError
@@ -14,7 +14,7 @@ from freehold.sample.digest import digest_logits
 from freehold.sample.sampler import sample
 
 MODELS = [("llama-llama3-rope", "Q4_0"), ("qwen2-window", "hf"), ("qwen3", "F16")]
-CASES = [(MODELS[1], REFERENCE[0]), (MODELS[0], REFERENCE[1]), *itertools.product(MODELS, CPU)]
+CASES = [(MODELS[1], REFERENCE[0]), (MODELS[0], REFERENCE[1]), *itertools.product(MODELS, [*CPU, INT8_KV[0]])]
 SEEDED = RowSampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7, choice=0)
 FILTERED = RowSampling(temperature=0.8, top_k=40, top_p=0.9, min_p=0.01, seed=2**63 + 9, choice=3)
 SAMPLINGS = [GREEDY, SEEDED, FILTERED]

@@ -6,10 +6,12 @@ from typing import Literal
 
 from freehold.arch.load import Weights
 from freehold.arch.rules import global_shapes, layer_shapes
-from freehold.arch.spec import ModelSpec, Slot
+from freehold.arch.spec import AttentionSpec, ModelSpec, Slot
 from freehold.files.tensors import DType
 
-KV_ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "f32": 4}
+KVDtype = Literal["bf16", "int8", "f32"]
+_KV_ELEMENT_BYTES: Mapping[KVDtype, int] = {"bf16": 2, "int8": 1, "f32": 4}
+_KV_SCALE_BYTES = 4
 
 
 def num_parameters(spec: ModelSpec) -> int:
@@ -45,12 +47,17 @@ def step_weight_bytes(spec: ModelSpec, weights: Weights) -> int:
     )
 
 
-def kv_token_bytes(spec: ModelSpec, kv_dtype: Literal["bf16", "f32"]) -> int:
+def kv_layer_token_bytes(attention: AttentionSpec, kv_dtype: KVDtype) -> int:
+    """Bytes of one token's keys and values in one layer. int8 keys and values have a scale for each head."""
+    scale_bytes = _KV_SCALE_BYTES if kv_dtype == "int8" else 0
+    return 2 * attention.num_kv_heads * (attention.head_dim * _KV_ELEMENT_BYTES[kv_dtype] + scale_bytes)
+
+
+def kv_token_bytes(spec: ModelSpec, kv_dtype: KVDtype) -> int:
     """Bytes of one token's keys and values over all layers."""
-    elements = sum(2 * layer.attention.num_kv_heads * layer.attention.head_dim for layer in spec.layers)
-    return elements * KV_ELEMENT_BYTES[kv_dtype]
+    return sum(kv_layer_token_bytes(layer.attention, kv_dtype) for layer in spec.layers)
 
 
-def kv_block_bytes(spec: ModelSpec, block_size: int, kv_dtype: Literal["bf16", "f32"]) -> int:
+def kv_block_bytes(spec: ModelSpec, block_size: int, kv_dtype: KVDtype) -> int:
     """Bytes of one KV block of `block_size` tokens over all layers."""
     return block_size * kv_token_bytes(spec, kv_dtype)

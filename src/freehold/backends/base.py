@@ -150,7 +150,7 @@ class NumericFormat:
     Attributes:
         weights: native formats in use, such as ``q4g32m+q8g32``.
         activations: ``f32``, ``bf16`` or ``int8``.
-        kv: ``bf16`` or ``f32``.
+        kv: ``bf16``, ``int8`` or ``f32``.
         isa: ``avx512``, ``avx2``, ``generic``, ``numpy``…
     """
 
@@ -167,7 +167,7 @@ class BackendOptions:
     Attributes:
         num_blocks: KV blocks to reserve (untouched blocks cost no memory).
         block_size: tokens in a block, a multiple of 16.
-        kv_dtype: ``bf16`` or ``f32``.
+        kv_dtype: ``bf16``, ``int8`` or ``f32``.
         activations: ``float`` or ``int8``.
         max_rows, max_tokens: rows and input tokens of the largest step.
         isa: highest instruction set to use; None means what the processor has.

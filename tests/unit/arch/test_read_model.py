@@ -33,6 +33,7 @@ def test_every_family_reads_and_fills_every_slot(form) -> None:
     assert {weights.get(*place).name for place in weights} == set(files.tensors)
     assert weight_bytes(spec, weights) == sum(t.data.nbytes for t in files.tensors.values()) == 4 * num_parameters(spec)
     assert kv_block_bytes(spec, 16, "bf16") == 2 * 16 * 2 * 2 * attention.head_dim * 2
+    assert kv_block_bytes(spec, 16, "int8") == 2 * 16 * 2 * 2 * (attention.head_dim + 4)
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)

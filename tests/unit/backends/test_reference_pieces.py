@@ -13,7 +13,7 @@ from freehold.arch.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, Rop
 from freehold.backends import BACKENDS, open_backend
 from freehold.backends.base import BackendOptions
 from freehold.backends.reference import open_reference
-from freehold.backends.reference.cache import BlockCache, from_bf16, to_bf16
+from freehold.backends.reference.cache import BlockCache, from_bf16, to_bf16, to_int8
 from freehold.backends.reference.model import attend, matvec, rms_norm, rotate, silu
 from freehold.errors import ConfigError
 
@@ -81,13 +81,31 @@ def test_rotation_turns_halves_and_leaves_the_rest() -> None:
     assert np.array_equal(turned[:, 4:], heads[:, 4:])
 
 
-@pytest.mark.parametrize("kv_dtype", ["f32", "bf16"])
+def test_int8_vectors_have_scales_of_their_own() -> None:
+    vectors = f32(50, 3, 7) * np.float32(10.0) ** RNG.integers(-20, 20, (50, 3, 1)).astype(np.float32)
+    vectors[0, 0], vectors[1, 1, 2], vectors[2, 2, 3] = 0, np.inf, np.nan
+    integers, scales = to_int8(vectors)
+    assert (integers[0, 0] == 0).all()
+    assert scales[0, 0] == 0
+    spoilt = ~np.isfinite(vectors).all(axis=-1)
+    assert np.array_equal(np.isnan(scales[..., 0]), spoilt)
+    sound = ~spoilt & (scales[..., 0] > 0)
+    assert np.array_equal(np.abs(integers[sound]).max(axis=-1), np.full(sound.sum(), 127))
+    error = np.abs(integers.astype(np.float64) * scales - vectors)
+    assert (error[sound] <= 0.5001 * scales[sound]).all()
+    alone = [to_int8(vector) for vector in vectors.reshape(-1, 7)]
+    assert np.array_equal(np.stack([one[0] for one in alone]).reshape(integers.shape), integers)
+
+
+@pytest.mark.parametrize("kv_dtype", ["f32", "bf16", "int8"])
 def test_cache_reads_back_any_range_through_any_table(kv_dtype) -> None:
     cache = BlockCache(SPEC, num_blocks=6, block_size=4, kv_dtype=kv_dtype)
     table = np.array([5, 0, 3], dtype=np.int32)
     keys, values = f32(11, 2, 4), f32(11, 2, 4)
     if kv_dtype == "bf16":
         keys, values = from_bf16(to_bf16(keys)), from_bf16(to_bf16(values))
+    elif kv_dtype == "int8":
+        keys, values = (integers * scales for integers, scales in (to_int8(keys), to_int8(values)))
     for pos in range(11):
         cache.write(0, table, pos, keys[pos], values[pos])
     for start in range(11):

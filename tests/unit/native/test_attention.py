@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from freehold import _native
+from freehold.backends.reference.cache import to_int8
 
 BF16_RELATIVE = 2.0**-8
 
@@ -21,19 +22,29 @@ def table(num_positions: int, block_size: int, seed: int = 0) -> NDArray[np.int3
     return np.random.default_rng(seed).permutation(num_blocks + 3)[:num_blocks].astype(np.int32)
 
 
-FORMS = ["f32", "bf16", "bf16-dot"]
-"""float32 keys and values; bf16 ones; and bf16 queries and weights too, where the instruction set has such products."""
+FORMS = ["f32", "bf16", "bf16-dot", "int8"]
+"""float32 keys and values; bf16 ones; bf16 queries and weights too, where there are such products; int8 ones."""
 
 
 def run(isa, queries, keys, values, *, block_size=16, form="f32", window=None, tokens_each=1, seed=0):
     blocks = table(len(keys), block_size, seed)
-    bf16, bf16_dot = form != "f32", form == "bf16-dot"
-    return _native.kernels.attend(isa, queries, keys, values, blocks, block_size, bf16, window, tokens_each, bf16_dot)
+    kv_dtype = form.partition("-")[0]
+    return _native.kernels.attend(
+        isa, queries, keys, values, blocks, block_size, kv_dtype, window, tokens_each, form == "bf16-dot"
+    )
 
 
 def rounded(x: NDArray[np.float32]) -> NDArray[np.float32]:
     bits = x.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def stored(x: NDArray[np.float32], form: str) -> NDArray[np.float32]:
+    """Keys or values as attention gets them back."""
+    if form == "int8":
+        integers, scales = to_int8(x)
+        return integers * scales
+    return x if form == "f32" else rounded(x)
 
 
 def twin(queries, keys, values, window) -> NDArray[np.float64]:
@@ -62,18 +73,23 @@ def twin(queries, keys, values, window) -> NDArray[np.float64]:
         (200, 40, 3, 64),
         (300, 9, 1, 128),
         (130, 2, 9, 80),
+        (90, 33, 4, 6),
+        (70, 3, 2, 30),
+        (67, 8, 1, 520),
     ],
 )
 def test_parity(isa, num_positions, num_tokens, num_heads, head_dim, window, form) -> None:
     queries, keys, values = case(num_positions, num_tokens, num_heads, head_dim)
     found = run(isa, queries, keys, values, form=form, window=window, tokens_each=16)
-    if form != "f32":
-        keys, values = rounded(keys), rounded(values)
-    expected = twin(queries, keys, values, window)
+    expected = twin(queries, *(stored(x, form) for x in (keys, values)), window)
     if form == "bf16-dot" and isa == "avx512bf16":
         # Queries and weights are rounded: a score moves by a few times 2**-9, a weight by as much again.
         np.testing.assert_allclose(found, expected, rtol=0, atol=0.06)
         assert np.abs(found - expected).mean() < 0.004
+    elif form == "int8":
+        # Queries become integers of 15 bits, weights of 14 bits.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=6e-4)
+        assert np.abs(found - expected).mean() < 7e-5
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-6)
 

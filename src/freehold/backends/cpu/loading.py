@@ -90,7 +90,7 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
         max_rows=options.max_rows,
         max_tokens=options.max_tokens,
         num_threads=options.num_threads,
-        bf16_kv=options.kv_dtype == "bf16",
+        kv_dtype=options.kv_dtype,
         int8=options.activations == "int8",
     )
     return LoadedModel(device, layouts, weight_bytes)

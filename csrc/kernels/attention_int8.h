@@ -1,0 +1,176 @@
+// Attention over int8 keys and values, in exact integer sums. See kernels/attention.h.
+//
+// Keys and values are bytes above 128 (kernels.h). What they are multiplied with is an integer of 14 or 15 bits in two
+// planes of signed bytes, so that a sum is 128 * (sum over high bytes) + (sum over low ones) - 128 * (sum of integers).
+// Its terms may come in any order. A position's own scale multiplies its score; its value's scale multiplies its weight
+// before that becomes an integer, relative to the piece's largest.
+#pragma once
+
+#include "kernels.h"
+#include "kernels/attention_tile.h"
+#include "kernels/integers.h"
+#include "kernels/unrolled.h"
+
+namespace freehold::FREEHOLD_ISA {
+namespace {
+
+constexpr float kHighestWeight = 16383.0f;
+
+using ByteQuad = Quad<255>;
+
+template <int Queries, int Vectors>
+struct IntegerSums {
+    I at[Queries][Vectors];
+    FREEHOLD_INLINE IntegerSums() {
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = i_zero(); });
+        });
+    }
+    FREEHOLD_INLINE void add(int q, const std::int8_t* factors, const I (&lines)[Vectors]) {
+        const ByteQuad all = quad<255>(factors);
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = dot<255>(at[q][v], lines[v], all); });
+    }
+    FREEHOLD_INLINE void shift() {
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = i_shift_left<7>(at[q][v]); });
+        });
+    }
+    FREEHOLD_INLINE void add(const IntegerSums& other) {
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = i_add(at[q][v], other.at[q][v]); });
+        });
+    }
+};
+
+// Sums over quads [begin, end): `line(quad, v)` is the v-th line of a quad, `factors(q, quad, plane)` its factors. Both
+// planes at once if their sums fit in registers.
+template <int Queries, int Vectors, class Line, class Factors>
+FREEHOLD_INLINE IntegerSums<Queries, Vectors> sum_planes(int begin, int end, Line&& line, Factors&& factors,
+                                                         Pump& pump) {
+    constexpr bool kTogether = 2 * Queries * Vectors <= kMaxQueryTile * kScoreVectors;
+    IntegerSums<Queries, Vectors> sums, low;
+    const auto pass = [&](auto plane, IntegerSums<Queries, Vectors>& into) FREEHOLD_INLINE_LAMBDA {
+        for (int i = begin; i < end; ++i) {
+            if (!pump.done()) pump.lines(Vectors);
+            I lines[Vectors];
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { lines[v] = i_load(line(i, v)); });
+            unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+                into.add(q, factors(q, i, plane), lines);
+                if constexpr (kTogether) low.add(q, factors(q, i, 1), lines);
+            });
+        }
+    };
+    pass(Index<0>{}, sums);
+    sums.shift();
+    if constexpr (kTogether) {
+        sums.add(low);
+    } else {
+        pass(Index<1>{}, sums);
+    }
+    return sums;
+}
+
+// Scores of key tiles `first`, first + 1, ...
+template <Form form, int Queries, int Vectors>
+    requires(form == Form::int8)
+FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView& piece, int first, int head_dim,
+                                 Pump& pump) {
+    const int num_quads = (head_dim + kQuad - 1) / kQuad;
+    const auto line = [&](int i, int v)
+                          FREEHOLD_INLINE_LAMBDA { return piece.keys[first + v] + kScaleBytes + i * kLineBytes; };
+    const auto factors = [&](int q, int i, int plane) FREEHOLD_INLINE_LAMBDA {
+        const auto* bytes = reinterpret_cast<const std::int8_t*>(tile.query[q] + kQueryHeader);
+        return bytes + (plane * num_quads + i) * kQuad;
+    };
+    const IntegerSums<Queries, Vectors> sums = sum_planes<Queries, Vectors>(0, num_quads, line, factors, pump);
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        float scale;
+        std::int32_t bias;
+        std::memcpy(&scale, tile.query[q], 4);
+        std::memcpy(&bias, tile.query[q] + 4, 4);
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            const F scales = f_load(reinterpret_cast<const float*>(piece.keys[first + v]));
+            const F scores = f_from_int(i_sub(sums.at[q][v], i_set(bias)));
+            f_store(tile.weights[q] + (first + v) * kTilePositions, f_mul(scores, f_mul(scales, f_set(scale))));
+        });
+    });
+}
+
+// Weights times their values' scales → integers, by each query's largest.
+template <int Queries>
+FREEHOLD_INLINE void quantize_weights(QueryTile<Form::int8, Queries>& tile, const PieceView& piece, int first,
+                                      const I (&largest)[Queries]) {
+    F factor[Queries];
+    I total[Queries];
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        const IntegerScale by = integer_scale(bit_cast<float>(i_highest(largest[q])), kHighestWeight);
+        tile.weight_scale[q] = by.scale;
+        factor[q] = f_set(by.factor);
+        total[q] = i_zero();
+    });
+    for (int pos = first; pos < piece.high; pos += kTilePositions) {
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+            const I integers = rounded(f_load(tile.weights[q] + pos), factor[q]);
+            i_store_bytes(tile.planes[q][0] + pos, i_shift_right<7>(integers));
+            i_store_bytes(tile.planes[q][1] + pos, i_and(integers, i_set(127)));
+            total[q] = i_add(total[q], integers);
+        });
+    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { tile.weight_bias[q] = kByteBias * i_sum(total[q]); });
+}
+
+// Scores → weights, as for the other forms; the sums are those of the weights before they become integers.
+template <Form form, int Queries>
+    requires(form == Form::int8)
+FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
+                            float (&sums)[Queries]) {
+    const int first = piece.low / kTilePositions * kTilePositions;
+    F maximum[Queries], total[Queries];
+    I largest[Queries];
+    find_maxima(tile, piece, maxima);
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        maximum[q] = f_set(maxima[q]);
+        total[q] = f_zero();
+        largest[q] = i_zero();
+    });
+    for (int pos = first; pos < piece.high; pos += kTilePositions) {
+        const F scales = f_load(reinterpret_cast<const float*>(piece.values[pos / kTilePositions]));
+        const bool whole = all_see(piece, pos);
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+            const F weight = f_softmax_exp<form>(f_sub(f_load(tile.weights[q] + pos), maximum[q]));
+            total[q] = f_add(total[q], weight);
+            F scaled = f_mul(weight, scales);
+            if (!whole) scaled = f_select(seen_lanes(tile, q, pos), scaled, f_zero());  // 0 * what was never written
+            f_store(tile.weights[q] + pos, scaled);
+            largest[q] = i_max(largest[q], magnitude_bits(scaled));
+        });
+    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums[q] = f_sum(total[q]); });
+    quantize_weights(tile, piece, first, largest);
+}
+
+template <Form form, int Queries, int Vectors>
+    requires(form == Form::int8)
+FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece,
+                                const Joins<Queries>& joins, int element, int stride, Pump& pump) {
+    constexpr int kTileQuads = kTilePositions / kQuad;
+    const auto line = [&](int i, int v) FREEHOLD_INLINE_LAMBDA {
+        const std::uint8_t* quads = piece.values[i / kTileQuads] + kScaleBytes;
+        return quads + (i % kTileQuads * stride + element + v * kPanel) * kQuad;
+    };
+    const auto factors = [&](int q, int i, int plane)
+                             FREEHOLD_INLINE_LAMBDA { return tile.planes[q][plane] + i * kQuad; };
+    const int begin = piece.low / kQuad, end = (piece.high + kQuad - 1) / kQuad;
+    const IntegerSums<Queries, Vectors> sums = sum_planes<Queries, Vectors>(begin, end, line, factors, pump);
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        F values[Vectors];
+        const I bias = i_set(tile.weight_bias[q]);
+        const F scale = f_set(tile.weight_scale[q]);
+        unrolled<Vectors>(
+            [&](auto v) FREEHOLD_INLINE_LAMBDA { values[v] = f_mul(f_from_int(i_sub(sums.at[q][v], bias)), scale); });
+        join_values<Vectors>(tile.state[q] + kPartialHeader + element, joins.keep[q], joins.join[q], values);
+    });
+}
+
+}  // namespace
+}  // namespace freehold::FREEHOLD_ISA

@@ -1,0 +1,174 @@
+// What all forms of attention share: the part of a piece that a tile of queries sees, softmax, and how pieces are
+// joined. See kernels/attention.h.
+#pragma once
+
+#include "kernels.h"
+#include "kernels/exp.h"
+#include "kernels/unrolled.h"
+
+namespace freehold::FREEHOLD_ISA {
+namespace {
+
+constexpr int kTiles = kPiece / kTilePositions;
+constexpr float kInfinity = __builtin_inff();
+
+enum class Form { f32, bf16, bf16_dot, int8 };
+
+// Brings what comes after a piece into the cache, a few lines whenever the piece itself has been read a bit further.
+class Pump {
+  public:
+    FREEHOLD_INLINE explicit Pump(const KvAhead* ahead) {
+        if (ahead == nullptr) return;
+        const KvView& kv = ahead->kv;
+        key_bytes_ = static_cast<int>(kv.key_tile_bytes());
+        value_bytes_ = static_cast<int>(kv.value_tile_bytes());
+        for (int pos = ahead->first_pos; pos < ahead->end_pos && num_tiles_ < 2 * kTiles; pos += kTilePositions) {
+            tiles_[num_tiles_++] = kv.key_tile(pos);
+            tiles_[num_tiles_++] = kv.value_tile(pos);
+        }
+    }
+    FREEHOLD_INLINE void lines(int count) {
+        for (; count > 0 && tile_ < num_tiles_; --count) {
+            __builtin_prefetch(tiles_[tile_] + at_, 0, 2);
+            at_ += kLineBytes;
+            if (at_ >= (tile_ % 2 == 0 ? key_bytes_ : value_bytes_)) {
+                at_ = 0;
+                ++tile_;
+            }
+        }
+    }
+    FREEHOLD_INLINE bool done() const { return tile_ == num_tiles_; }
+
+  private:
+    const std::uint8_t* tiles_[2 * kTiles];
+    int num_tiles_ = 0, tile_ = 0, at_ = 0;
+    int key_bytes_ = 0, value_bytes_ = 0;
+};
+
+// The part of a piece that the queries of a tile see, and where it lies.
+struct PieceView {
+    const std::uint8_t* keys[kTiles];
+    const std::uint8_t* values[kTiles];
+    int low, high;                // positions that some query sees, counted from the piece's start
+    int common_low, common_high;  // those that every query sees
+};
+
+template <Form, int Queries>
+struct QueryTile {
+    const float* query[Queries];
+    float* state[Queries];
+    int low[Queries], high[Queries];
+    alignas(64) float weights[Queries][kPiece];
+};
+template <int Queries>
+struct QueryTile<Form::bf16_dot, Queries> {
+    const std::uint16_t* query[Queries];
+    float* state[Queries];
+    int low[Queries], high[Queries];
+    alignas(64) float weights[Queries][kPiece];  // scores; then the first half of a row holds weights in bf16
+    FREEHOLD_INLINE std::uint16_t* halves(int q) { return reinterpret_cast<std::uint16_t*>(weights[q]); }
+    FREEHOLD_INLINE const std::uint16_t* halves(int q) const {
+        return reinterpret_cast<const std::uint16_t*>(weights[q]);
+    }
+};
+
+// Queries and weights are integers of 15 and 14 bits, in two planes of bytes: 128 * high + low.
+template <int Queries>
+struct QueryTile<Form::int8, Queries> {
+    const std::uint8_t* query[Queries];  // as quantize_query leaves them
+    float* state[Queries];
+    int low[Queries], high[Queries];
+    alignas(64) float weights[Queries][kPiece];          // scores; then weights times the scales of their values
+    alignas(64) std::int8_t planes[Queries][2][kPiece];  // the same as integers
+    float weight_scale[Queries];                         // of these
+    int weight_bias[Queries];                            // 128 * their sum
+};
+
+template <Form form>
+FREEHOLD_INLINE F f_softmax_exp(F x) {
+    if constexpr (kBf16Dot && (form == Form::bf16_dot || form == Form::int8)) {
+        return f_exp2(x);
+    } else {
+        return f_exp(x);
+    }
+}
+
+// Which of 16 positions query q sees.
+template <Form form, int Queries>
+FREEHOLD_INLINE M seen_lanes(const QueryTile<form, Queries>& tile, int q, int pos) {
+    const int low = tile.low[q] - pos, high = tile.high[q] - pos;
+    return lanes_between(low < 0 ? 0 : low < kPanel ? low : kPanel, high < 0 ? 0 : high < kPanel ? high : kPanel);
+}
+
+// True if every query sees all of 16 positions.
+FREEHOLD_INLINE bool all_see(const PieceView& piece, int pos) {
+    return pos >= piece.common_low && pos + kTilePositions <= piece.common_high;
+}
+
+// Scores of one key tile; minus infinity where a query sees nothing.
+template <bool Whole, Form form, int Queries>
+FREEHOLD_INLINE void raise_maxima(QueryTile<form, Queries>& tile, int pos, F (&highest)[Queries]) {
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        F scores = f_load(tile.weights[q] + pos);
+        if constexpr (!Whole) {
+            const M seen = seen_lanes(tile, q, pos);
+            scores = f_select(seen, scores, f_set(-kInfinity));
+            f_store(tile.weights[q] + pos, scores);
+        }
+        highest[q] = f_max(highest[q], scores);
+    });
+}
+
+// Each query's highest score; those that it doesn't see become minus infinity.
+template <Form form, int Queries>
+FREEHOLD_INLINE void find_maxima(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries]) {
+    F highest[Queries];
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { highest[q] = f_set(-kInfinity); });
+    for (int pos = piece.low / kTilePositions * kTilePositions; pos < piece.high; pos += kTilePositions) {
+        if (all_see(piece, pos)) {
+            raise_maxima<true>(tile, pos, highest);
+        } else {
+            raise_maxima<false>(tile, pos, highest);
+        }
+    }
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { maxima[q] = f_highest(highest[q]); });
+}
+
+// How the piece joins what a query has so far: state = state * keep + piece * join.
+template <int Queries>
+struct Joins {
+    float keep[Queries], join[Queries];
+};
+
+// Both factors for up to 16 queries at once, and their new maxima and sums.
+template <Form form, int Queries>
+FREEHOLD_INLINE void join_headers(QueryTile<form, Queries>& tile, const float* maxima, const float* sums,
+                                  Joins<Queries>& joins) {
+    alignas(64) float lanes[4][kPanel] = {};
+    for (int q = 0; q < Queries; ++q) {
+        const float old = tile.state[q][0];
+        const float maximum = old > maxima[q] ? old : maxima[q];
+        lanes[0][q] = old - maximum;
+        lanes[1][q] = maxima[q] - maximum;
+        tile.state[q][0] = maximum;
+    }
+    f_store(lanes[2], f_softmax_exp<form>(f_load(lanes[0])));
+    f_store(lanes[3], f_softmax_exp<form>(f_load(lanes[1])));
+    for (int q = 0; q < Queries; ++q) {
+        joins.keep[q] = lanes[2][q];
+        joins.join[q] = lanes[3][q];
+        tile.state[q][1] = tile.state[q][1] * joins.keep[q] + sums[q] * joins.join[q];
+    }
+}
+
+template <int Vectors>
+FREEHOLD_INLINE void join_values(float* state, float keep, float join, const F (&values)[Vectors]) {
+    const F keep_all = f_set(keep), join_all = f_set(join);
+    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+        float* at = state + v * kPanel;
+        f_store(at, f_fma(f_load(at), keep_all, f_mul(values[v], join_all)));
+    });
+}
+
+}  // namespace
+}  // namespace freehold::FREEHOLD_ISA
