@@ -63,7 +63,7 @@ class Scheduler:
         in_flight: by submitted step that is not applied, the requests of its rows.
     """
 
-    def __init__(  # noqa: PLR0913: the parts that it is put together from
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         pool: BlockPool,
         limits: Limits,
