@@ -52,7 +52,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
-    itl_target_ms: float = 150.0
+    itl_target_ms: float = 140.0
     block_size: int = 32
     scheduling_policy: PolicyName = "priority"
     max_num_queued_reqs: int | None = None

@@ -154,7 +154,7 @@ SETTINGS: tuple[Setting, ...] = (
         "itl_target_ms",
         _number(1.0, 1e6, "MS"),
         "how long a step may take while answers grow; prompts beside them are cut into chunks that small",
-        "150",
+        "140",
     ),
     Setting(
         "scheduling_policy",

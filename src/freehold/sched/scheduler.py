@@ -63,7 +63,7 @@ class Scheduler:
         in_flight: by submitted step that is not applied, the requests of its rows.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(  # noqa: PLR0913
         self,
         pool: BlockPool,
         limits: Limits,
