@@ -73,6 +73,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         engine: where the engine runs: in a process of its own, which is started again if it dies, or in a thread of the
             server.
+        profile: steps are profiled all the time, and ``POST /debug/profile`` answers.
         shutdown_timeout_s: how long running requests may finish after the first SIGTERM or Ctrl-C.
     """
 
@@ -80,6 +81,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8000
     served_model_name: str = "smollm2"
     engine: EnginePlace = "process"
+    profile: bool = False
     shutdown_timeout_s: float = 30.0
     max_body_bytes: int = 4 << 20
     log_level: Literal["debug", "info", "warning", "error"] = "info"

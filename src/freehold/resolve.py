@@ -85,6 +85,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         port=values["port"].value,
         served_model_name=values["served_model_name"].value,
         engine=values["engine"].value,
+        profile=values["profile"].value,
         shutdown_timeout_s=values["shutdown_timeout"].value,
         max_body_bytes=values["max_body_bytes"].value,
         log_level=values["log_level"].value,
@@ -94,6 +95,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         engine,
         max_num_queued_reqs=values["max_num_queued_reqs"].value,
         max_num_queued_tokens=_optional(values, "max_num_queued_tokens"),
+        profile=values["profile"].value,
     )
     return Resolved(engine=engine, serve=serve, values=_in_order(values))
 

@@ -226,6 +226,13 @@ SETTINGS: tuple[Setting, ...] = (
         "30",
         serve_only=True,
     ),
+    Setting(
+        "profile",
+        Kind(_switch, "{true,false}"),
+        "time every step: a table when the server stops, POST /debug/profile meanwhile",
+        "false",
+        serve_only=True,
+    ),
     Setting("max_body_bytes", _SIZE, "largest request body", "4M", serve_only=True),
     Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(

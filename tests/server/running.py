@@ -18,8 +18,7 @@ from freehold.engine.aio import AsyncEngine
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.files.vocabulary import TextAssets
-from freehold.serve.server import bind, build_server, drain
-from freehold.serve.service import Service
+from freehold.serve.server import bind, build_server, build_service, drain
 
 TIMEOUT_S = 60.0
 
@@ -46,7 +45,7 @@ class Server:
         self.tokenizer = text.tokenizer
         self.engine = handle or Engine.start(engine_config, scripts=Scripts(self._script))
         config = ServeConfig(**{"port": 0, "served_model_name": "test", **settings})
-        self.service = Service(AsyncEngine(self.engine), text, config)
+        self._config = config
         listener = bind(config)
         if send_buffer_bytes is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
@@ -65,6 +64,7 @@ class Server:
 
     async def _serve(self, listener: Any) -> None:
         self._loop, self._signals = asyncio.get_running_loop(), asyncio.Queue[signal.Signals]()
+        self.service = build_service(AsyncEngine(self.engine), self.text, self._config)
         server = build_server(self.service)
         draining = self._loop.create_task(drain(self.service, self._signals, server))
         self._started.set()

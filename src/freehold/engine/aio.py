@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from weakref import WeakKeyDictionary, ref
 
 from freehold.engine.handle import EngineHandle
+from freehold.errors import EngineError
+from freehold.observe.profile import StepProfile
 from freehold.protocol import Event, Finish, Generate
 
 
@@ -40,6 +42,47 @@ class AsyncEngine:
         finally:
             if not is_finished:
                 self.engine.abort(generate.request_id)
+
+    def start_profile(self, max_steps: int, max_spans: int) -> "ProfileRun":
+        """Profile the next steps; see `EngineHandle.start_profile`.
+
+        Raises:
+            EngineError: likewise.
+        """
+        return ProfileRun(self.engine, max_steps, max_spans)
+
+
+class ProfileRun:
+    """A profile that is being taken.
+
+    Attributes:
+        ended: has the profile when it has ended, or raises an `EngineError`.
+    """
+
+    def __init__(self, engine: EngineHandle, max_steps: int, max_spans: int) -> None:
+        """See `AsyncEngine.start_profile`."""
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[StepProfile] = self._loop.create_future()
+        self._profile_id = engine.start_profile(max_steps, max_spans, self._pass_on)
+
+    def stop(self) -> None:
+        """Let it end now; `ended` still has what it holds."""
+        self._engine.stop_profile(self._profile_id)
+
+    def _pass_on(self, end: StepProfile | EngineError) -> None:
+        """Called in a thread of the engine's."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._settle, end)
+
+    def _settle(self, end: StepProfile | EngineError) -> None:
+        if self.ended.done():
+            return
+        if isinstance(end, EngineError):
+            self.ended.set_exception(end)
+            self.ended.exception()  # that nobody waits for it any more is no fault
+        else:
+            self.ended.set_result(end)
 
 
 class _Bridge:

@@ -62,4 +62,4 @@ class ProfileBlock:
 
     def save_trace(self, path: str | Path) -> None:
         """Write a Chrome trace, for https://ui.perfetto.dev or chrome://tracing."""
-        Path(path).write_bytes(chrome_trace(self.profile))
+        Path(path).write_bytes(chrome_trace(self.profile, self.report))

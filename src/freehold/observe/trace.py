@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from freehold.observe.profile import Beat, StepProfile
+from freehold.observe.report import Report
 
 _PROCESS = 1
 _STEPS, _LOOP, _FIRST_THREAD = 1, 2, 3
@@ -19,10 +20,30 @@ _STEPS, _LOOP, _FIRST_THREAD = 1, 2, 3
 _encoder = msgspec.json.Encoder()
 
 
-def chrome_trace(profile: StepProfile) -> bytes:
-    """The trace as JSON. Takes about a second for the largest profile."""
+class _OtherData(msgspec.Struct, frozen=True):
+    report: Report
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What a trace holds beside its events; viewers show it as text."""
+
+    otherData: _OtherData  # noqa: N815  the format's name
+
+
+def chrome_trace(profile: StepProfile, report: Report) -> bytes:
+    """The trace as JSON, which brings the profile's report along. Takes about a second for the largest profile."""
+    head = _encoder.encode(_Head(_OtherData(report))).removesuffix(b"}")
     events = chain(_names(profile), _steps(profile), _loop(profile), _spans(profile))
-    return b'{"displayTimeUnit":"ms","traceEvents":[\n' + b",\n".join(map(_encoder.encode, events)) + b"\n]}\n"
+    return head + b',"displayTimeUnit":"ms","traceEvents":[\n' + b",\n".join(map(_encoder.encode, events)) + b"\n]}\n"
+
+
+def report_in(trace: bytes) -> Report:
+    """The report that a trace brings along.
+
+    Raises:
+        msgspec.DecodeError: what is given is no such trace.
+    """
+    return msgspec.json.decode(trace, type=_Head).otherData.report
 
 
 def _names(profile: StepProfile) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from freehold.serve.failure import handle
 from freehold.serve.guard import Guard
 from freehold.serve.health import live, ready
 from freehold.serve.models import get_model, list_models
+from freehold.serve.profile import profile
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
 
@@ -24,6 +25,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/v1/completions", create_completion, methods=["POST"]),
             Route("/v1/models", list_models),
             Route("/v1/models/{model:path}", get_model),
+            Route("/debug/profile", profile, methods=["POST"]),
             Route("/livez", live),
             Route("/readyz", ready),
             Route("/health", ready),

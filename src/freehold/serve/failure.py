@@ -14,21 +14,26 @@ from freehold.serve.schema import Failure, FailureBody
 RETRY_AFTER_S = 1
 """What clients are told to wait before they try again, at least, and where nobody knows."""
 
-ENDPOINTS = "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET /livez, GET /readyz"
+ENDPOINTS = (
+    "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /debug/profile, GET /livez, GET /readyz"
+)
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
-_UNAVAILABLE = frozenset(
-    {
-        "draining",
-        "engine_busy",
-        "engine_died",
-        "engine_restarting",
-        "engine_stalled",
-        "engine_stopped",
-        "engine_stopping",
-    }
-)
+_STATUSES = {
+    "queue_full": 429,
+    "profile_running": 409,
+    "profiling_unsupported": 501,
+    "draining": 503,
+    "engine_busy": 503,
+    "engine_died": 503,
+    "engine_restarting": 503,
+    "engine_stalled": 503,
+    "engine_stopped": 503,
+    "engine_stopping": 503,
+    "limits_unknown": 503,
+}
+"""By the code of an `EngineError`; others are 500."""
 
 
 class HttpError(FreeholdError):
@@ -49,7 +54,7 @@ def describe(error: Exception) -> tuple[int, Failure]:
         case RequestError():
             return 400, _failure(400, str(error), error.param, error.code)
         case EngineError():
-            status = 429 if error.code == "queue_full" else 503 if error.code in _UNAVAILABLE else 500
+            status = _STATUSES.get(error.code, 500)
             return status, _failure(status, str(error), None, error.code)
         case HTTPException():
             return error.status_code, _failure(error.status_code, error.detail, None, _CODES.get(error.status_code))

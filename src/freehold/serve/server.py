@@ -34,8 +34,10 @@ from freehold.engine.remote import ProcessEngine
 from freehold.errors import EngineError, ResourceError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
+from freehold.observe import render
 from freehold.serve.app import build_app
 from freehold.serve.connection import Connection
+from freehold.serve.profiler import Profiler
 from freehold.serve.service import Service
 from freehold.settings import format_size
 
@@ -104,6 +106,15 @@ def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngin
         listener.close()
 
 
+def build_service(engine: AsyncEngine, text: TextAssets, config: ServeConfig) -> Service:
+    """What the server of one model shares. Called in its event loop, where profiles are taken from now on if they
+    shall."""
+    profiler = Profiler(engine) if config.profile else None
+    if profiler is not None:
+        profiler.start()
+    return Service(engine, text, config, profiler)
+
+
 def build_server(service: Service) -> uvicorn.Server:
     """The HTTP server of a service, to be given a listening socket; it leaves signals alone."""
     return _Uvicorn(
@@ -133,7 +144,7 @@ async def _serve(
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals.put_nowait, number)
     engine, text = await _load_or_leave(engine_config, signals, process)
-    service = Service(AsyncEngine(engine), text, config)
+    service = build_service(AsyncEngine(engine), text, config)
     server = build_server(service)
     drained = loop.create_task(drain(service, signals, server))
     watching = loop.create_task(_watch(engine, server))
@@ -150,6 +161,8 @@ async def _serve(
         if engine.fault:
             raise EngineError(engine.fault, code="engine_failed")
         await drained
+        if service.profiler is not None and service.profiler.tally is not None:
+            print(render.text(service.profiler.tally.report()), end="", flush=True)
     finally:
         for task in (watching, drained):
             task.cancel()
@@ -230,6 +243,8 @@ async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", serv
     second.cancel()
     if service.load.num_answers:
         _log.warning("cut short: %s", _answers(service.load.num_answers))
+    if service.profiler is not None:
+        await service.profiler.close()
     await asyncio.to_thread(service.engine.engine.shutdown, 0.0)
     for connection in _connections(server):
         connection.close_unless_answering()

@@ -13,6 +13,7 @@ from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
+from freehold.serve.profiler import Profiler
 from freehold.text.params import check_may_fit
 
 MAX_ANSWERS = 128
@@ -37,12 +38,14 @@ class Service:
     """One served model.
 
     Attributes:
+        profiler: None if steps aren't profiled.
         created: when the server started, in Unix seconds.
     """
 
     engine: AsyncEngine
     text: TextAssets
     config: ServeConfig
+    profiler: Profiler | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
     lanes: TextLanes = field(default_factory=TextLanes)

@@ -1,0 +1,89 @@
+"""``freehold profile``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from freehold.errors import ResourceError
+
+if TYPE_CHECKING:
+    from freehold.observe.report import Report
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a server that runs with --profile. Default: the one that would run here.", show_default=False
+    ),
+]
+Steps = Annotated[int | None, typer.Option(help="Steps to wait for. Default: 100.", show_default=False)]
+Seconds = Annotated[float | None, typer.Option(help="How long to wait for them. Default: 60.", show_default=False)]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(help="Also write a Chrome trace, for ui.perfetto.dev or chrome://tracing.", show_default=False),
+]
+
+_DEFAULT_STEPS = 100
+
+
+def profile(url: Url = None, steps: Steps = None, seconds: Seconds = None, trace: TraceFile = None) -> None:
+    """Show where a running server's time goes: by phase, in bytes, operations and share of the machine's limit."""
+    import msgspec
+
+    from freehold.cli.remote_server import RemoteServer
+
+    if steps is None and seconds is None:
+        steps = _DEFAULT_STEPS
+    body = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
+    form = "json" if trace is None else "trace"
+    server = RemoteServer(url or _local_url())
+    with server.request("POST", f"/debug/profile?format={form}", msgspec.json.encode(body)) as response:
+        answer = response.read()
+    if trace is not None:
+        try:
+            trace.write_bytes(answer)
+        except OSError as error:
+            raise ResourceError(f"can't write {trace}: {error.strerror}; name another file with --trace") from None
+    _show(_report_in(answer, is_trace=trace is not None, url=server.url))
+
+
+def _local_url() -> str:
+    from freehold import resolve
+
+    host, port = resolve.address()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _report_in(answer: bytes, *, is_trace: bool, url: str) -> "Report":
+    """The report that an answer is, or that a trace brings along.
+
+    Raises:
+        ResourceError: what came is neither.
+    """
+    import msgspec
+
+    from freehold.observe.report import Report
+    from freehold.observe.trace import report_in
+
+    try:
+        return report_in(answer) if is_trace else msgspec.json.decode(answer, type=Report)
+    except msgspec.DecodeError:
+        raise ResourceError(f"{url} sent {answer[:80]!r}, which is no profile") from None
+
+
+def _show(report: "Report") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from freehold.observe import render
+
+    console = Console(highlight=False)
+    console.print(render.summary(report), markup=False)
+    for group in report.groups:
+        table = Table(title=render.title(group), title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for number, name in enumerate(render.HEADER):
+            table.add_column(name, justify="right" if 0 < number < len(render.HEADER) - 1 else "left", no_wrap=True)
+        for cells in render.cells(group):
+            table.add_row(*cells)
+        console.print("", table)
+    console.print("", *render.notes(report), sep="\n", markup=False)

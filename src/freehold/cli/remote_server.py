@@ -1,0 +1,84 @@
+"""A running server, as commands with ``--url`` reach it."""
+
+import http.client
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from freehold.errors import ConfigError, RequestError, ResourceError
+
+TIMEOUT_S = 600.0
+_MAX_ERROR_BYTES = 1 << 16
+
+
+class RemoteServer:
+    """A server by its URL, with or without ``/v1``."""
+
+    def __init__(self, url: str) -> None:
+        """
+        Raises:
+            ConfigError: not an HTTP URL.
+        """
+        try:
+            parts = urlsplit(url)
+            is_usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:  # brackets, or a port that is no number
+            is_usable = False
+        if not is_usable:
+            raise ConfigError(f"--url can't be {url!r}: it is http://host:port of a running server")
+        self._parts = parts
+        self._base = parts.path.rstrip("/").removesuffix("/v1")
+        self.url = url
+
+    @contextmanager
+    def request(self, method: str, path: str, body: bytes | None) -> Iterator[http.client.HTTPResponse]:
+        """A successful response, to be read inside the `with`.
+
+        Args:
+            path: below the server's base, such as ``/v1/models``.
+
+        Raises:
+            RequestError: a status of 400 to 499.
+            ResourceError: another one, no server, or one that breaks off.
+        """
+        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
+        problem, remedy = f"no server answers at {self.url}", "; start one with `freehold serve`"
+        with closing(kind(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)) as connection:
+            try:
+                connection.request(method, self._base + path, body, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                problem, remedy = f"{self.url} broke off", ""
+                with response:
+                    if response.status != http.HTTPStatus.OK:
+                        raise self._refusal(response)
+                    yield response
+            except (OSError, http.client.HTTPException) as error:
+                raise ResourceError(f"{problem}: {_reason(error)}{remedy}") from None
+
+    def _refusal(self, response: http.client.HTTPResponse) -> RequestError | ResourceError:
+        reason = _error_in(response.read(_MAX_ERROR_BYTES)) or response.reason
+        message = f"{self.url} answered {response.status}: {reason}"
+        return RequestError(message) if 400 <= response.status < 500 else ResourceError(message)
+
+
+def error_message(error: Any) -> str:
+    """The text in what a server calls an error."""
+    return str(error.get("message", error) if isinstance(error, dict) else error)
+
+
+def _error_in(body: bytes) -> str:
+    """The message in an error's body, whichever shape the server gives it; "" if there is none."""
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    return error_message(next((answer[key] for key in ("error", "message", "detail") if answer.get(key)), ""))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
