@@ -109,8 +109,8 @@ def test_a_profile_accounts_for_the_steps_time(busy: Server) -> None:
         assert sum(row["share"] for row in phases.values()) == pytest.approx(1.0)
         assert sum(row["step_s"] for row in phases.values()) == pytest.approx(group["step_s"])
         assert group["limit_share"] > 0
-    assert report["roofs"]["bytes_per_s"] > 1e9
-    assert report["roofs"]["linear"]["operations_per_s"] > 1e9
+    assert report["limits"]["bytes_per_s"] > 1e9
+    assert report["limits"]["linear"]["operations_per_s"] > 1e9
 
 
 def test_the_same_as_text_and_as_a_trace(busy: Server) -> None:

@@ -12,12 +12,12 @@ from freehold.engine.runner import Runner
 from freehold.errors import UserError
 from freehold.observe.profile import (
     IDLE,
+    MachineLimits,
     NotProfiled,
     Peak,
     Profiled,
     ProfileEnd,
     ProfileId,
-    Roofs,
     StartProfile,
     StepProfile,
 )
@@ -75,7 +75,7 @@ class Profiling:
         self._num_threads = num_threads
         self._on_profile = on_profile
         self._clock_ns = clock_ns
-        self._roofs: Roofs | None = None
+        self._limits: MachineLimits | None = None
         self._running: _Running | None = None
 
     def prepare(self) -> None:
@@ -84,8 +84,8 @@ class Profiling:
         Raises:
             ConfigError: too little memory to measure with.
         """
-        if self._roofs is None and self._runner.profiler is not None:
-            self._roofs = measure_roofs(self._num_threads, self._runner.numeric_format)
+        if self._limits is None and self._runner.profiler is not None:
+            self._limits = measured_limits(self._num_threads, self._runner.numeric_format)
 
     def start(self, message: StartProfile, *, is_idle: bool) -> None:
         """Begin a profile, or say why not.
@@ -104,7 +104,7 @@ class Profiling:
         except UserError as error:
             self._refuse(message.profile_id, "limits_unknown", f"the machine's limits can't be measured: {error}")
             return
-        if self._roofs is None:
+        if self._limits is None:
             why = "the machine's limits aren't known, and can't be measured while requests run; start a first profile "
             self._refuse(message.profile_id, "limits_unknown", f"{why}when none does")
             return
@@ -144,13 +144,13 @@ class Profiling:
         self._on_profile(NotProfiled(profile_id, code, message))
 
     def _end(self, running: _Running, profiler: StepProfiler) -> None:
-        assert self._roofs is not None
+        assert self._limits is not None
         self._running = None
-        profile = _packed(profiler.stop(), running, self._roofs, self._clock_ns())
+        profile = _packed(profiler.stop(), running, self._limits, self._clock_ns())
         self._on_profile(Profiled(running.message.profile_id, profile))
 
 
-def measure_roofs(num_threads: int, form: NumericFormat) -> Roofs:
+def measured_limits(num_threads: int, form: NumericFormat) -> MachineLimits:
     """What the machine can do at most in a backend's numeric formats. Takes a second or two.
 
     Raises:
@@ -163,9 +163,9 @@ def measure_roofs(num_threads: int, form: NumericFormat) -> Roofs:
     limits = measure_limits(num_threads, form.isa)
 
     def peak(name: str) -> Peak:
-        return Peak(name, limits.peaks[name].operations_per_s)
+        return Peak(name, limits.peaks[name].operations_per_s, limits.peaks[name].holds)
 
-    return Roofs(
+    return MachineLimits(
         isa=form.isa,
         num_threads=num_threads,
         measured_ns=time.monotonic_ns(),
@@ -175,7 +175,7 @@ def measure_roofs(num_threads: int, form: NumericFormat) -> Roofs:
     )
 
 
-def _packed(device: DeviceProfile, running: _Running, roofs: Roofs, now_ns: int) -> StepProfile:
+def _packed(device: DeviceProfile, running: _Running, limits: MachineLimits, now_ns: int) -> StepProfile:
     """For the journey. The array of beats becomes relative to the device's start."""
     beats = running.beats
     for index in range(1, len(beats), 2):
@@ -185,7 +185,7 @@ def _packed(device: DeviceProfile, running: _Running, roofs: Roofs, now_ns: int)
     return StepProfile(
         phases=device.phases,
         places=PLACES,
-        num_threads=roofs.num_threads,
+        num_threads=limits.num_threads,
         steps=device.steps.tobytes(),
         work=device.work.tobytes(),
         busy=device.busy.sum(axis=0).tobytes(),
@@ -196,5 +196,5 @@ def _packed(device: DeviceProfile, running: _Running, roofs: Roofs, now_ns: int)
         num_skipped_steps=num_skipped_steps,
         num_lost_spans=device.num_lost_spans,
         num_lost_beats=running.num_lost_beats,
-        roofs=roofs,
+        limits=limits,
     )

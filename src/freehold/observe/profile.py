@@ -38,13 +38,18 @@ class StopProfile(msgspec.Struct, frozen=True, tag=True):
 
 
 class Peak(msgspec.Struct, frozen=True):
-    """The fastest arithmetic in a numeric format, in operations a second of all threads."""
+    """The fastest arithmetic in a numeric format, in operations a second of all threads.
+
+    Attributes:
+        holds: clock, width and units explain it; else something disturbed the measuring.
+    """
 
     format: str
     operations_per_s: float
+    holds: bool
 
 
-class Roofs(msgspec.Struct, frozen=True):
+class MachineLimits(msgspec.Struct, frozen=True):
     """What the machine can do at most, as the engine measured it.
 
     Attributes:
@@ -123,7 +128,7 @@ class StepProfile(msgspec.Struct, frozen=True, kw_only=True):
     num_skipped_steps: int
     num_lost_spans: int
     num_lost_beats: int
-    roofs: Roofs
+    limits: MachineLimits
 
     @property
     def num_steps(self) -> int:

@@ -52,13 +52,16 @@ def cells(group: StepGroup) -> Iterator[tuple[str, ...]]:
 
 def notes(report: Report) -> Iterator[str]:
     """What the limit is, and what is missing."""
-    roofs, missing = report.roofs, report.missing
-    threads = f"{roofs.num_threads} thread{'s' if roofs.num_threads > 1 else ''}"
-    linear, attention = (f"{p.operations_per_s / 1e9:.0f} Gop/s of {p.format}" for p in (roofs.linear, roofs.attention))
+    limits, missing = report.limits, report.missing
+    threads = f"{limits.num_threads} thread{'s' if limits.num_threads > 1 else ''}"
+    peaks = (limits.linear, limits.attention)
+    linear, attention = (f"{peak.operations_per_s / 1e9:.0f} Gop/s of {peak.format}" for peak in peaks)
     yield (
-        f"The limit, as this engine measured it with {threads} and {roofs.isa}, {report.roofs_age_s:.0f} s before: "
-        f"reading memory at {roofs.bytes_per_s / 1e9:.1f} GB/s, {linear} in linear layers, {attention} in attention."
+        f"The limit, as this engine measured it with {threads} and {limits.isa}, {report.limits_age_s:.0f} s before: "
+        f"reading memory at {limits.bytes_per_s / 1e9:.1f} GB/s, {linear} in linear layers, {attention} in attention."
     )
+    if not all(peak.holds for peak in peaks):
+        yield "Clock, width and units don't explain these peaks: something else ran while they were measured."
     for number, what in (
         (missing.failed_steps, "steps failed and aren't counted"),
         (missing.skipped_steps, "steps found no room in the profile"),

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from freehold.observe.profile import Roofs
+from freehold.observe.profile import MachineLimits
 
 StepKind = Literal["decode", "prefill"]
 """``decode``: every request computes one token. ``prefill``: some compute more."""
@@ -92,11 +92,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A profile's sums.
 
     Attributes:
-        roofs_age_s: seconds from the measuring of the machine's limits to the end of the profile.
+        limits_age_s: seconds from the measuring of the machine's limits to the end of the profile.
     """
 
     summary: Summary
     groups: tuple[StepGroup, ...]
     missing: Missing
-    roofs: Roofs
-    roofs_age_s: float
+    limits: MachineLimits
+    limits_age_s: float

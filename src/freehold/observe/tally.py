@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from freehold.observe.profile import IDLE, ProfiledStep, Roofs, StepProfile, Work
+from freehold.observe.profile import IDLE, MachineLimits, ProfiledStep, StepProfile, Work
 from freehold.observe.report import BETWEEN, WAITING, Missing, PhaseRow, Report, StepGroup, StepKind, Summary
 
 _S = 1e-9
@@ -27,10 +27,10 @@ class _PhaseSums:
     computing_ns: float = 0.0
     limit_ns: float = 0.0
 
-    def add(self, busy_ns: int, work: Work, roofs: Roofs) -> None:
+    def add(self, busy_ns: int, work: Work, limits: MachineLimits) -> None:
         num_bytes = work.weight_bytes + work.kv_bytes
-        peak = roofs.attention if work.kv_bytes else roofs.linear
-        reading_ns = num_bytes / roofs.bytes_per_s / _S
+        peak = limits.attention if work.kv_bytes else limits.linear
+        reading_ns = num_bytes / limits.bytes_per_s / _S
         computing_ns = work.operations / peak.operations_per_s / _S
         self.busy_ns += busy_ns
         self.num_bytes += num_bytes
@@ -77,7 +77,9 @@ class _GroupSums:
     def limit_ns(self) -> float:
         return sum(phase.limit_ns for phase in self.phases)
 
-    def add(self, step: ProfiledStep, between_ns: int, busy: Sequence[int], work: Sequence[Work], roofs: Roofs) -> None:
+    def add(
+        self, step: ProfiledStep, between_ns: int, busy: Sequence[int], work: Sequence[Work], limits: MachineLimits
+    ) -> None:
         self.min_tokens, self.max_tokens = min(self.min_tokens, step.num_tokens), max(self.max_tokens, step.num_tokens)
         self.num_steps += 1
         self.num_rows += step.num_rows
@@ -85,7 +87,7 @@ class _GroupSums:
         self.step_ns += step.end_ns - step.start_ns
         self.between_ns += between_ns
         for sums, busy_ns, one in zip(self.phases, busy, work, strict=True):
-            sums.add(busy_ns, one, roofs)
+            sums.add(busy_ns, one, limits)
 
     def group(self, phases: Sequence[str], num_threads: int) -> StepGroup:
         time_ns = self.step_ns + self.between_ns
@@ -140,7 +142,7 @@ class Tally:
             if last_ns is not None:
                 between_ns = step.start_ns - last_ns - _overlap(idles, last_ns, step.start_ns)
             last_ns = step.end_ns
-            self._group(step, len(profile.phases)).add(step, between_ns, busy, work, profile.roofs)
+            self._group(step, len(profile.phases)).add(step, between_ns, busy, work, profile.limits)
 
     def report(self) -> Report:
         """The sums."""
@@ -155,8 +157,8 @@ class Tally:
                 lost_spans=self._lost_spans,
                 lost_beats=self._lost_beats,
             ),
-            roofs=self._newest.roofs,
-            roofs_age_s=(self._newest.start_ns + self._newest.end_ns - self._newest.roofs.measured_ns) * _S,
+            limits=self._newest.limits,
+            limits_age_s=(self._newest.start_ns + self._newest.end_ns - self._newest.limits.measured_ns) * _S,
         )
 
     def _group(self, step: ProfiledStep, num_phases: int) -> _GroupSums:

@@ -16,6 +16,16 @@ from hypothesis import strategies as st
 
 from freehold.engine import ipc
 from freehold.engine.ipc import Beat, Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start, ToEngine
+from freehold.observe.profile import (
+    MachineLimits,
+    NotProfiled,
+    Peak,
+    Profiled,
+    ProfileId,
+    StartProfile,
+    StepProfile,
+    StopProfile,
+)
 from freehold.protocol import Abort, Drain, EngineInfo, Finish, RequestId, Tokens
 from freehold.sched.admission import Limits
 
@@ -25,11 +35,19 @@ INFO = EngineInfo(
     model_family="m", vocab_size=1, max_model_len=2, max_position=3, max_num_seqs=4, block_size=5, num_blocks=6,
     kv_tokens=7, weight_bytes=8, kv_bytes=9, scratch_bytes=10, backend="cpu", fingerprint="fh-1", load_s=0.5,
 )  # fmt: skip
+PEAK = Peak("int8", 1e12, True)
+PROFILE = StepProfile(
+    phases=("norm",), places=("plan", "idle"), num_threads=2, steps=bytes(range(32)), work=bytes(24), busy=bytes(8),
+    spans=b"", beats=b"", start_ns=1 << 60, end_ns=2, num_skipped_steps=3, num_lost_spans=4, num_lost_beats=5,
+    limits=MachineLimits("avx2", 2, 1 << 60, 1e9, PEAK, PEAK),
+)  # fmt: skip
 DOWN = [
     Start(scripted_config(cache_dir=Path("/some/wh€re"), memory_limit_bytes=None), "info"),
     generate("a", (0, 1, 1 << 31), digests=True, seed=(1 << 64) - 1, max_tokens=1 << 40, stop_ids=frozenset({2, 3})),
     Abort(A),
     Drain(0.25),
+    StartProfile(ProfileId(3), 100, 200_000),
+    StopProfile(ProfileId(3)),
 ]
 UP = [
     Ready(INFO, Limits(1, 2, 3, 4, 5)),
@@ -37,6 +55,8 @@ UP = [
     Events((Tokens(request_id=A, token_ids=(1, 2), digests=((1 << 64) - 1, 0)),)),
     Events((Finish(request_id=A, reason="stop", num_prompt_tokens=1, num_output_tokens=2, stop_id=2),)),
     Beat(0.5, True, "idle"),
+    Profiled(ProfileId(3), PROFILE),
+    NotProfiled(ProfileId(3), "limits_unknown", "no"),
     Ended("why"),
 ]
 

@@ -4,16 +4,16 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from freehold.observe.profile import Peak, Roofs, StepProfile
+from freehold.observe.profile import MachineLimits, Peak, StepProfile
 
 MS = 1_000_000
-ROOFS = Roofs(
+LIMITS = MachineLimits(
     isa="avx2",
     num_threads=2,
     measured_ns=5_000_000_000,
     bytes_per_s=1e9,
-    linear=Peak("int8", 4e9),
-    attention=Peak("bf16", 2e9),
+    linear=Peak("int8", 4e9, True),
+    attention=Peak("bf16", 2e9, True),
 )
 PHASES = ("norm", "qkv", "attention")
 NO_WORK = (0.0, 0.0, 0.0)
@@ -48,7 +48,7 @@ def profile(*steps: Step, **changes: Any) -> StepProfile:
         "num_skipped_steps": 0,
         "num_lost_spans": 0,
         "num_lost_beats": 0,
-        "roofs": ROOFS,
+        "limits": LIMITS,
     }
     return StepProfile(**{**fields, **changes})
 

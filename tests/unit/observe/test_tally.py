@@ -2,10 +2,12 @@
 
 import random
 
+import msgspec
 import pytest
-from made_up import MS, PHASES, numbers, profile, step
+from made_up import LIMITS, MS, PHASES, numbers, profile, step
 
 from freehold.observe import render
+from freehold.observe.profile import Peak
 from freehold.observe.report import BETWEEN, WAITING, PhaseRow, StepGroup
 from freehold.observe.tally import Tally
 
@@ -135,3 +137,10 @@ def test_what_found_no_room_is_said() -> None:
     text = render.text(Tally(found).report())
     for number in (7, 8, 9):
         assert f"Missing: {number} " in text
+
+
+def test_limits_that_were_disturbed_are_said() -> None:
+    steady = profile(step(0, 10, 1, 1, [2, 8, 4]))
+    disturbed = msgspec.structs.replace(steady, limits=msgspec.structs.replace(LIMITS, linear=Peak("int8", 4e9, False)))
+    texts = [render.text(Tally(found).report()) for found in (steady, disturbed)]
+    assert ["something else ran" in text for text in texts] == [False, True]

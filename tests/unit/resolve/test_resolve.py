@@ -99,6 +99,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "enable_prefix_caching": "false",
         "threads": "3",
         "packed_cache": "always",
+        "profile": "true",
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)
@@ -112,6 +113,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     assert from_flags.serve == from_file.serve == from_environment.serve
     assert from_flags.engine.max_model_len == 77
     assert from_flags.engine.prefix_caching is False
+    assert from_flags.engine.profile is from_flags.serve.profile is True
     assert from_flags.engine.scheduling_policy == "fcfs"
     assert from_flags.engine.kv_cache_bytes == 64 << 20
     assert {value.source for value in from_environment.values.values()} == {s.variable for s in SETTINGS}
