@@ -1,27 +1,33 @@
-"""Freehold behind `engine_worker`, through its Python API.
+"""Freehold behind `engine_worker`, through the engine's Python API: token ids in and out, as in llama.cpp's C API.
 
 python benchmarks/engine_freehold.py MODEL.gguf [--threads 2] [--activations int8] [--kv-cache 1g]
 """
 
 import argparse
-import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from engine_worker import serve
 
-from freehold import LLM, SamplingParams, __version__
+from freehold import __version__, resolve
+from freehold.engine.client import Engine
+from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
 
 
 class Freehold:
-    """An `LLM` whose answers are timed."""
+    """An engine in this process whose answers are timed."""
 
     def __init__(self, model: Path, threads: int, activations: str, kv_cache: str) -> None:
-        self._llm = LLM(model, threads=threads, activations=activations, kv_cache_memory_bytes=kv_cache)
+        config = resolve.engine_config(
+            model=str(model), threads=threads, activations=activations, kv_cache_memory_bytes=kv_cache
+        )
+        self._engine = Engine.start(config)
+        self._num_requests = 0
 
     def describe(self) -> dict[str, Any]:
-        info = self._llm.info
+        info = self._engine.info
         return {
             "version": __version__,
             "fingerprint": info.fingerprint,
@@ -31,18 +37,24 @@ class Freehold:
         }
 
     def run(self, prompts: list[list[int]], num_output: int) -> dict[str, float]:
-        return asyncio.run(self._run(prompts, num_output))
-
-    async def _run(self, prompts: list[list[int]], num_output: int) -> dict[str, float]:
-        params = SamplingParams(temperature=0.0, max_tokens=num_output, ignore_eos=True)
+        sampling = Sampling(temperature=0.0, max_tokens=num_output)
         arrivals: list[list[float]] = [[] for _ in prompts]
+        ended = threading.Semaphore(0)
 
-        async def answer(prompt: list[int], times: list[float]) -> None:
-            async for piece in self._llm.astream(prompt, params):
-                times.extend([time.perf_counter()] * len(piece.token_ids))
+        def listen(times: list[float], event: Event) -> None:
+            if isinstance(event, Finish):
+                ended.release()
+            elif isinstance(event, Tokens):
+                times.extend([time.perf_counter()] * len(event.token_ids))
 
         started_s = time.perf_counter()
-        await asyncio.gather(*(answer(prompt, times) for prompt, times in zip(prompts, arrivals, strict=True)))
+        for prompt, times in zip(prompts, arrivals, strict=True):
+            self._num_requests += 1
+            request_id = RequestId(str(self._num_requests))
+            generate = Generate(request_id=request_id, prompt_ids=tuple(prompt), sampling=sampling)
+            self._engine.submit(generate, lambda event, times=times: listen(times, event))
+        for _ in prompts:
+            ended.acquire()
         if any(len(times) != num_output for times in arrivals):
             raise SystemExit(f"{num_output} tokens were asked for, {[len(times) for times in arrivals]} came")
         # All answers grow from the last one's first token until the first one is complete.
