@@ -2,6 +2,7 @@
 
     python benchmarks/divergence.py MODEL.gguf                        # reference and cpu, every instruction set
     python benchmarks/divergence.py MODEL.gguf --only cpu-int8        # names that start so
+    python benchmarks/divergence.py MODEL.gguf --kv-cache-dtype int8  # with other keys and values than bf16
     python benchmarks/divergence.py MODEL.gguf --llamacpp PYTHON      # and llama.cpp, from an interpreter that has it
 
 The truth is transformers in float32 on the dequantized weights (`oracle.py`, needs the test extra). Prose is the first
@@ -17,6 +18,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 from oracle import Oracle
@@ -24,6 +26,7 @@ from oracle import Oracle
 from freehold.arch import read_model
 from freehold.backends import open_backend
 from freehold.backends.base import BackendOptions
+from freehold.config import KVDtypeName
 from freehold.errors import ConfigError
 from freehold.evals.divergence import Floats, PositionDivergence, compare, forced_logits, options_for, summarize
 from freehold.files.model import open_model
@@ -49,14 +52,18 @@ def read_texts(oracle: Oracle) -> dict[str, list[int]]:
     return {name: token_ids[:MOST_TOKENS] for name, token_ids in texts.items()}
 
 
-def backend_configurations(only: str, num_threads: int) -> dict[str, tuple[str, BackendOptions]]:
-    """Label → backend and options, for labels that start with `only`."""
-    sizes = {"num_positions": MOST_TOKENS, "chunk_size": CHUNK_SIZE, "num_threads": num_threads}
-    found = {"reference": ("reference", options_for(**sizes, kv_dtype="f32"))}
+def backend_configurations(
+    only: str, num_threads: int, kv_dtype: KVDtypeName | None
+) -> dict[str, tuple[str, BackendOptions]]:
+    """Label → backend and options, for labels that start with `only`. Keys and values are `kv_dtype`, or float32 in the
+    reference and bf16 in the others."""
+    sizes: dict[str, Any] = {"num_positions": MOST_TOKENS, "chunk_size": CHUNK_SIZE, "num_threads": num_threads}
+    chosen = sizes | {"kv_dtype": kv_dtype or "bf16"}
+    found = {"reference": ("reference", options_for(**sizes, kv_dtype=kv_dtype or "f32"))}
     for activations in ("float", "int8"):
         for isa in ISAS:
-            found[f"cpu-{activations}-{isa}"] = ("cpu", options_for(**sizes, activations=activations, isa=isa))
-    return {label: chosen for label, chosen in found.items() if label.startswith(only)}
+            found[f"cpu-{activations}-{isa}"] = ("cpu", options_for(**chosen, activations=activations, isa=isa))
+    return {label: configuration for label, configuration in found.items() if label.startswith(only)}
 
 
 def backend_logits(model: Path, name: str, options: BackendOptions, texts: dict[str, list[int]]) -> dict[str, Floats]:
@@ -94,13 +101,15 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--only", default="", help="start of the labels to run, such as cpu-float")
     parser.add_argument("--llamacpp", type=Path, metavar="PYTHON", help="interpreter with llama-cpp-python")
+    parser.add_argument("--kv-cache-dtype", choices=get_args(KVDtypeName), help="default: f32 for reference, else bf16")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
 
     oracle = Oracle(arguments.model)
     texts = read_texts(oracle)
     truth = {text: oracle.logits(token_ids) for text, token_ids in texts.items()}
-    for label, (name, options) in backend_configurations(arguments.only, arguments.threads).items():
+    wanted = backend_configurations(arguments.only, arguments.threads, arguments.kv_cache_dtype)
+    for label, (name, options) in wanted.items():
         try:
             other = backend_logits(arguments.model, name, options, texts)
         except ConfigError as error:  # an instruction set that this processor lacks

@@ -243,6 +243,10 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     return {dot8(sum.a, weights.a, x), dot8(sum.b, weights.b, x)};
 }
 
+using LoopSum = I;
+FREEHOLD_INLINE LoopSum loop_sum(I x) { return x; }
+FREEHOLD_INLINE I i_of(LoopSum x) { return x; }
+
 FREEHOLD_INLINE M lanes_of(unsigned bits) {
     const __m256i low = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const __m256i high = _mm256_slli_epi32(low, 8);

@@ -175,6 +175,11 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     return _mm512_dpbusd_epi32(sum, weights, x.bytes);
 }
 
+// Integers that a loop adds to. GCC 12 moves and spills them around each dot product if their type has 64-bit lanes.
+typedef std::int32_t LoopSum __attribute__((vector_size(64)));
+FREEHOLD_INLINE LoopSum loop_sum(I a) { return reinterpret_cast<LoopSum>(a); }
+FREEHOLD_INLINE I i_of(LoopSum a) { return reinterpret_cast<I>(a); }
+
 // The lanes of the set bits.
 FREEHOLD_INLINE M lanes_of(unsigned bits) { return static_cast<M>(bits); }
 

@@ -201,6 +201,10 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     return sum + sum_pairs(even) + sum_pairs(odd);
 }
 
+using LoopSum = I;
+FREEHOLD_INLINE LoopSum loop_sum(I x) { return x; }
+FREEHOLD_INLINE I i_of(LoopSum x) { return x; }
+
 FREEHOLD_INLINE M lanes_of(unsigned bits) {
     const I lane = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
     return (i_set(static_cast<int>(bits)) & lane) == lane;

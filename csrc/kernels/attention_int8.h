@@ -20,54 +20,73 @@ using ByteQuad = Quad<255>;
 
 template <int Queries, int Vectors>
 struct IntegerSums {
-    I at[Queries][Vectors];
+    LoopSum at[Queries][Vectors];
     FREEHOLD_INLINE IntegerSums() {
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = i_zero(); });
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = loop_sum(i_zero()); });
         });
     }
     FREEHOLD_INLINE void add(int q, const std::int8_t* factors, const I (&lines)[Vectors]) {
         const ByteQuad all = quad<255>(factors);
-        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = dot<255>(at[q][v], lines[v], all); });
+        unrolled<Vectors>([&](auto v)
+                              FREEHOLD_INLINE_LAMBDA { at[q][v] = loop_sum(dot<255>(i_of(at[q][v]), lines[v], all)); });
     }
     FREEHOLD_INLINE void shift() {
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = i_shift_left<7>(at[q][v]); });
+            unrolled<Vectors>([&](auto v)
+                                  FREEHOLD_INLINE_LAMBDA { at[q][v] = loop_sum(i_shift_left<7>(i_of(at[q][v]))); });
         });
     }
     FREEHOLD_INLINE void add(const IntegerSums& other) {
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = i_add(at[q][v], other.at[q][v]); });
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+                at[q][v] = loop_sum(i_add(i_of(at[q][v]), i_of(other.at[q][v])));
+            });
         });
     }
 };
 
-// Sums over quads [begin, end): `line(quad, v)` is the v-th line of a quad, `factors(q, quad, plane)` its factors. Both
-// planes at once if their sums fit in registers.
+// Adds quads [begin, end): `line(quad, v)` is the v-th line of a quad, `factors(q, quad, plane)` a query's factors.
+template <int Plane, int Queries, int Vectors, class Line, class Factors>
+FREEHOLD_INLINE void add_plane(IntegerSums<Queries, Vectors>& sums, int begin, int end, const Line& line,
+                               const Factors& factors, Pump& pump) {
+    for (int i = begin; i < end; ++i) {
+        if (!pump.done()) pump.lines(Vectors);
+        I lines[Vectors];
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { lines[v] = i_load(line(i, v)); });
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums.add(q, factors(q, i, Plane), lines); });
+    }
+}
+
+// Likewise, both planes at once.
 template <int Queries, int Vectors, class Line, class Factors>
-FREEHOLD_INLINE IntegerSums<Queries, Vectors> sum_planes(int begin, int end, Line&& line, Factors&& factors,
-                                                         Pump& pump) {
-    constexpr bool kTogether = 2 * Queries * Vectors <= kMaxQueryTile * kScoreVectors;
-    IntegerSums<Queries, Vectors> sums, low;
-    const auto pass = [&](auto plane, IntegerSums<Queries, Vectors>& into) FREEHOLD_INLINE_LAMBDA {
-        for (int i = begin; i < end; ++i) {
-            if (!pump.done()) pump.lines(Vectors);
-            I lines[Vectors];
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { lines[v] = i_load(line(i, v)); });
-            unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
-                into.add(q, factors(q, i, plane), lines);
-                if constexpr (kTogether) low.add(q, factors(q, i, 1), lines);
-            });
-        }
-    };
-    pass(Index<0>{}, sums);
-    sums.shift();
-    if constexpr (kTogether) {
+FREEHOLD_INLINE void add_planes(IntegerSums<Queries, Vectors>& high, IntegerSums<Queries, Vectors>& low, int begin,
+                                int end, const Line& line, const Factors& factors, Pump& pump) {
+    for (int i = begin; i < end; ++i) {
+        if (!pump.done()) pump.lines(Vectors);
+        I lines[Vectors];
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { lines[v] = i_load(line(i, v)); });
+        unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+            high.add(q, factors(q, i, 0), lines);
+            low.add(q, factors(q, i, 1), lines);
+        });
+    }
+}
+
+// Sums over quads [begin, end) of both planes: at once if they fit in registers, or one after the other.
+template <int Queries, int Vectors, class Line, class Factors>
+FREEHOLD_INLINE void sum_planes(IntegerSums<Queries, Vectors>& sums, int begin, int end, const Line& line,
+                                const Factors& factors, Pump& pump) {
+    if constexpr (2 * Queries * Vectors <= kMaxQueryTile * kScoreVectors) {
+        IntegerSums<Queries, Vectors> low;
+        add_planes(sums, low, begin, end, line, factors, pump);
+        sums.shift();
         sums.add(low);
     } else {
-        pass(Index<1>{}, sums);
+        add_plane<0>(sums, begin, end, line, factors, pump);
+        sums.shift();
+        add_plane<1>(sums, begin, end, line, factors, pump);
     }
-    return sums;
 }
 
 // Scores of key tiles `first`, first + 1, ...
@@ -82,7 +101,8 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
         const auto* bytes = reinterpret_cast<const std::int8_t*>(tile.query[q] + kQueryHeader);
         return bytes + (plane * num_quads + i) * kQuad;
     };
-    const IntegerSums<Queries, Vectors> sums = sum_planes<Queries, Vectors>(0, num_quads, line, factors, pump);
+    IntegerSums<Queries, Vectors> sums;
+    sum_planes(sums, 0, num_quads, line, factors, pump);
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
         float scale;
         std::int32_t bias;
@@ -90,7 +110,7 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
         std::memcpy(&bias, tile.query[q] + 4, 4);
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
             const F scales = f_load(reinterpret_cast<const float*>(piece.keys[first + v]));
-            const F scores = f_from_int(i_sub(sums.at[q][v], i_set(bias)));
+            const F scores = f_from_int(i_sub(i_of(sums.at[q][v]), i_set(bias)));
             f_store(tile.weights[q] + (first + v) * kTilePositions, f_mul(scores, f_mul(scales, f_set(scale))));
         });
     });
@@ -161,13 +181,15 @@ FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const Piec
     const auto factors = [&](int q, int i, int plane)
                              FREEHOLD_INLINE_LAMBDA { return tile.planes[q][plane] + i * kQuad; };
     const int begin = piece.low / kQuad, end = (piece.high + kQuad - 1) / kQuad;
-    const IntegerSums<Queries, Vectors> sums = sum_planes<Queries, Vectors>(begin, end, line, factors, pump);
+    IntegerSums<Queries, Vectors> sums;
+    sum_planes(sums, begin, end, line, factors, pump);
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
         F values[Vectors];
         const I bias = i_set(tile.weight_bias[q]);
         const F scale = f_set(tile.weight_scale[q]);
-        unrolled<Vectors>(
-            [&](auto v) FREEHOLD_INLINE_LAMBDA { values[v] = f_mul(f_from_int(i_sub(sums.at[q][v], bias)), scale); });
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            values[v] = f_mul(f_from_int(i_sub(i_of(sums.at[q][v]), bias)), scale);
+        });
         join_values<Vectors>(tile.state[q] + kPartialHeader + element, joins.keep[q], joins.join[q], values);
     });
 }
