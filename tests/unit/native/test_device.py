@@ -9,6 +9,7 @@ import pytest
 from models import make_spec, make_weights
 
 from freehold.arch.load import Weights
+from freehold.arch.sizes import kv_block_bytes
 from freehold.arch.spec import ModelSpec, Slot
 from freehold.backends import open_backend
 from freehold.backends.base import Backend, BackendOptions, FedBy, Row, RowResult, RowSampling, Step, StepError, StepId
@@ -204,6 +205,13 @@ def test_closing_does_not_wait_for_masks(open_device) -> None:
     runner.submit(Row(0, [1], blocks(0, 1), 1, SEEDED, deferred=True))
     runner.backend.close()
     runner.backend.close()
+
+
+@pytest.mark.parametrize("kv_dtype", ["f32", "bf16", "int8"])
+def test_a_block_takes_the_bytes_that_start_up_counts(open_device, kv_dtype) -> None:
+    for backend in ("cpu", "reference"):
+        runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0), backend, kv_dtype=kv_dtype, block_size=48)
+        assert len(runner.backend.read_block(0)) == kv_block_bytes(SMALL, 48, kv_dtype)
 
 
 def test_sizes_are_reported(open_device) -> None:
