@@ -48,6 +48,15 @@ void LayerOps::prepare(const Step& step, Profile* profile) {
     for (RopeTable& rope : model_.ropes) rope.extend(end_pos);
 }
 
+const StepRow& LayerOps::row_of(int token) const {
+    return step_->rows[static_cast<std::size_t>(token_row_[static_cast<std::size_t>(token)])];
+}
+
+int LayerOps::position_of(int token) const {
+    const StepRow& row = row_of(token);
+    return row.start_pos + token - row.first_token;
+}
+
 bool LayerOps::quantizes(std::initializer_list<const Matrix*> matrices) const {
     return int8_ && std::any_of(matrices.begin(), matrices.end(),
                                 [](const Matrix* m) { return layout_of(m->layout).quantized(); });
@@ -119,19 +128,20 @@ HeadInputs LayerOps::normed_for_heads(int thread, int layer, TokenSpan tokens) c
 }
 
 Activations LayerOps::normed_for_mlp(int thread, int layer, TokenSpan tokens) const {
-    const Timed timed(profile_, thread, Phase::norm, layer);
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
-    const Activations out = input_of(thread, scratch_.widths().hidden, {&l.gate, &l.up});
-    const bool quantize = quantizes({&l.gate, &l.up});
-    for (int i = 0; i < tokens.size(); ++i) norm(l.mlp_norm, tokens.begin + i, out, i, quantize);
-    return out;
+    return normed(thread, layer, l.mlp_norm, {&l.gate, &l.up}, tokens);
 }
 
 Activations LayerOps::normed_for_logits(int thread, TokenSpan rows) const {
-    const Timed timed(profile_, thread, Phase::norm, 0);
-    const Activations out = input_of(thread, scratch_.widths().hidden, {&model_.output()});
-    const bool quantize = quantizes({&model_.output()});
-    for (int i = 0; i < rows.size(); ++i) norm(model_.final_norm, rows.begin + i, out, i, quantize);
+    return normed(thread, 0, model_.final_norm, {&model_.output()}, rows);
+}
+
+Activations LayerOps::normed(int thread, int layer, const std::vector<float>& weight,
+                             std::initializer_list<const Matrix*> matrices, TokenSpan rows) const {
+    const Timed timed(profile_, thread, Phase::norm, layer);
+    const Activations out = input_of(thread, scratch_.widths().hidden, matrices);
+    const bool quantize = quantizes(matrices);
+    for (int i = 0; i < rows.size(); ++i) norm(weight, rows.begin + i, out, i, quantize);
     return out;
 }
 
@@ -164,8 +174,8 @@ void LayerOps::heads(int thread, int layer, const HeadUnit& unit, const HeadInpu
 void LayerOps::fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const {
     const AttentionShape& a = model_.layers[static_cast<std::size_t>(layer)].attention;
     for (int token = tokens.begin; token < tokens.end; ++token) {
-        const StepRow& row = step_->rows[static_cast<std::size_t>(token_row_[static_cast<std::size_t>(token)])];
-        const int pos = row.start_pos + token - row.first_token;
+        const StepRow& row = row_of(token);
+        const int pos = position_of(token);
         const bool fetched = token > tokens.begin && token > row.first_token && pos % kTilePositions != 0;
         if (fetched) continue;  // with the tile of the token before
         for (int h = 0; h < unit.num_heads; ++h) {
@@ -182,8 +192,8 @@ void LayerOps::fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) c
 void LayerOps::place(int layer, const HeadUnit& unit, int token, float* heads) const {
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
     const AttentionShape& a = l.attention;
-    const StepRow& row = step_->rows[static_cast<std::size_t>(token_row_[static_cast<std::size_t>(token)])];
-    const int pos = row.start_pos + token - row.first_token;
+    const StepRow& row = row_of(token);
+    const int pos = position_of(token);
     const RopeTable& rope = model_.ropes[static_cast<std::size_t>(a.rope)];
     const int size = unit.num_heads * a.head_dim, first = unit.first_head * a.head_dim;
     const auto turn = [&](const std::vector<float>& bias, const std::vector<float>& weight, float scale) {

@@ -73,10 +73,14 @@ class LayerOps {
                 const std::uint8_t* next) const;
 
   private:
+    const StepRow& row_of(int token) const;
+    int position_of(int token) const;
     bool quantizes(std::initializer_list<const Matrix*> matrices) const;
     // Of matrices that share their inputs' scales.
     Activations input_of(int thread, int stride, std::initializer_list<const Matrix*> matrices) const;
     Activations inner_of(const Layer& layer) const;
+    Activations normed(int thread, int layer, const std::vector<float>& weight,
+                       std::initializer_list<const Matrix*> matrices, TokenSpan rows) const;
     void norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const;
     void fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const;
     void place(int layer, const HeadUnit& unit, int token, float* heads) const;

@@ -1,20 +1,10 @@
 """How many tokens a step may compute while answers grow: so many that it lasts no longer than readers should wait."""
 
-from typing import Protocol
-
 FEWEST_PROMPT_TOKENS = 16
 """Of a prompt, beside the tokens of answers, however slow steps are: prompts must get on."""
 
 _COUNTED_TOKENS = 32  # a step of fewer says little of what a prompt's tokens cost
 _NEW_SHARE = 0.3  # of one more step in the average
-
-
-class Pace(Protocol):
-    """Bounds a step that answers wait for."""
-
-    def most_tokens(self, num_decoding: int, budget: int) -> int:
-        """Of `budget` tokens, how many a step may compute in which so many requests decode."""
-        ...
 
 
 class StepPace:

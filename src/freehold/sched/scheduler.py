@@ -22,7 +22,7 @@ from freehold.sched.counts import TokenCounts
 from freehold.sched.deadlines import Deadlines
 from freehold.sched.draft import StepDraft, Turn, whose_turn
 from freehold.sched.memory import KVMemory
-from freehold.sched.pace import Pace
+from freehold.sched.pace import StepPace
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
 from freehold.sched.policy import Policy, Rank, UrgentFirst
 from freehold.sched.request import Request, Status
@@ -73,7 +73,7 @@ class Scheduler:
         proposer: Proposer | None = None,
         prefix_caching: bool = True,
         alarm: ThrashAlarm | None = None,
-        pace: Pace | None = None,
+        pace: StepPace | None = None,
     ) -> None:
         if limits.max_model_len > pool.num_blocks * limits.block_size:
             sizes = f"{pool.num_blocks} blocks of {limits.block_size}"
