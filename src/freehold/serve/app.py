@@ -15,6 +15,7 @@ from freehold.serve.models import get_model, list_models
 from freehold.serve.profile import profile
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
+from freehold.serve.tokenize import apply_template, detokenize, tokenize, tokenizer_info
 
 
 def build_app(service: Service) -> ASGIApp:
@@ -25,6 +26,10 @@ def build_app(service: Service) -> ASGIApp:
             Route("/v1/completions", create_completion, methods=["POST"]),
             Route("/v1/models", list_models),
             Route("/v1/models/{model:path}", get_model),
+            Route("/tokenize", tokenize, methods=["POST"]),
+            Route("/detokenize", detokenize, methods=["POST"]),
+            Route("/tokenizer_info", tokenizer_info),
+            Route("/apply-template", apply_template, methods=["POST"]),
             Route("/debug/profile", profile, methods=["POST"]),
             Route("/livez", live),
             Route("/readyz", ready),

@@ -31,6 +31,7 @@ from freehold.serve.schema import (
 from freehold.serve.service import Service
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams
+from freehold.text.rendered import Rendered
 from freehold.text.stream import TextResult
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -85,7 +86,18 @@ def _params(body: ChatRequest, vocab_size: int) -> SamplingParams:
 
 
 def _prompt(service: Service, body: ChatRequest) -> list[int]:
-    """Token ids of the rendered chat. Blocks: the template runs in a worker process.
+    """Token ids of the rendered chat.
+
+    Raises:
+        RequestError: see `render`; or the prompt is too long.
+    """
+    rendered = render(service, body)
+    service.check_may_fit(rendered.text, "messages")
+    return rendered.encode(service.text.tokenizer)
+
+
+def render(service: Service, body: ChatRequest) -> Rendered:
+    """The prompt of a chat. Blocks: the template runs in a worker process.
 
     Raises:
         RequestError: the model has no template, or its template refuses the messages.
@@ -97,14 +109,12 @@ def _prompt(service: Service, body: ChatRequest) -> list[int]:
             param="messages",
             code="no_chat_template",
         )
-    rendered = template.render(
+    return template.render(
         [_plain(message, position) for position, message in enumerate(body.messages)],
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final_message=body.continue_final_message,
         variables=body.chat_template_kwargs,
     )
-    service.check_may_fit(rendered.text, "messages")
-    return rendered.encode(service.text.tokenizer)
 
 
 def _check_lengths(service: Service, messages: Sequence[Message]) -> None:

@@ -7,16 +7,13 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from freehold.errors import EngineError, FreeholdError, RequestError
 from freehold.serve.schema import Failure, FailureBody
 
 RETRY_AFTER_S = 1
 """What clients are told to wait before they try again, at least, and where nobody knows."""
-
-ENDPOINTS = (
-    "POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /debug/profile, GET /livez, GET /readyz"
-)
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
@@ -79,7 +76,7 @@ async def handle(request: Request, error: Exception) -> Response:
     """Starlette's hook for exceptions."""
     status, failure = describe(error)
     if isinstance(error, HTTPException):
-        remedy = f"; this server has {ENDPOINTS}" if status in {404, 405} else ""
+        remedy = f"; this server has {_paths(request)}" if status in {404, 405} else ""
         failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
     if status < 500 and (record := request.scope.get("freehold.record")) is not None:
         field = f" field={ascii(failure.param[:60])[1:-1]}" if failure.param else ""
@@ -87,6 +84,12 @@ async def handle(request: Request, error: Exception) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
     retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
     return respond(status, failure, headers, retry_after_s)
+
+
+def _paths(request: Request) -> str:
+    """What the server answers, as ``POST /v1/completions, GET /v1/models``."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    return ", ".join(f"{min(route.methods or ())} {route.path}" for route in routes)
 
 
 def _failure(status: int, message: str, param: str | None, code: str | None) -> Failure:
