@@ -13,8 +13,7 @@ from freehold.serve.lanes import LONG_BYTES
 from freehold.text.template import ChatTemplate
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Grüße aus 東京 🦜"}]
-TEXTS = ,
-]  # fmt: skip
+TEXTS = [
     "",
     " ",
     "Hello world",
