@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from freehold.protocol import Event, Finish, FinishReason
+from freehold.protocol import Event, Finish
 from freehold.text.jobs import Job
 from freehold.text.logprobs import TokenLogprob
 from freehold.text.params import SamplingParams
+from freehold.text.stream import AnswerEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Completion:
     text: str
     token_ids: tuple[int, ...]
     digests: tuple[int, ...]
-    finish_reason: FinishReason
+    finish_reason: AnswerEnd
     stop: str | int | None
     error: str | None
     num_prompt_tokens: int
@@ -91,4 +92,4 @@ class Answer:
             logprobs=result.logprobs,
             prompt_logprobs=result.prompt_logprobs,
         )
-        return Piece(result.tail, (), completion)
+        return Piece(result.tail_text, (), completion)

@@ -1,11 +1,9 @@
 """``POST /v1/chat/completions``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import msgspec
-from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -13,26 +11,15 @@ from starlette.types import ASGIApp
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
-from freehold.serve.generation import Piece, plan_jobs
-from freehold.serve.logprobs import chat_logprobs, prompt_logprobs
+from freehold.serve.chat_form import ChatForm
+from freehold.serve.generation import plan_jobs
 from freehold.serve.parameters import handling_of, sampling_params
 from freehold.serve.reply import while_connected
-from freehold.serve.schema import (
-    ChatChoice,
-    ChatChunk,
-    ChatCompletion,
-    ChatMessage,
-    ChatRequest,
-    ChunkChoice,
-    Delta,
-    Message,
-    Usage,
-)
+from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams
 from freehold.text.rendered import Rendered
-from freehold.text.stream import TextResult
 
 _decoder = msgspec.json.Decoder(ChatRequest)
 
@@ -51,7 +38,7 @@ async def create_chat(request: Request) -> Response | ASGIApp:
         places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
         jobs = plan_jobs(service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling)
-        form = _ChatForm(head, prompt_ids, params)
+        form = ChatForm(head, prompt_ids, params)
         places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
 
@@ -153,71 +140,3 @@ def _arguments(text: str, position: int) -> object:
     except (msgspec.DecodeError, RecursionError):
         field = f"messages[{position}].tool_calls"
         raise RequestError(f"{field} has arguments that are no JSON object: {text[:100]!r}", param=field) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _ChatForm:
-    """The chat surface's form of an answer."""
-
-    head: Head
-    prompt_ids: Sequence[int]
-    params: SamplingParams
-
-    def begin(self, index: int) -> Iterator[ChatChunk]:
-        """The role."""
-        chunk = self._chunk(ChunkChoice(index, Delta(role="assistant", content="")))
-        if self.head.with_ids and index == 0:
-            chunk.prompt_token_ids = list(self.prompt_ids)
-        yield chunk
-
-    def go_on(self, piece: Piece) -> ChatChunk | None:
-        """New text, or ids that add none yet."""
-        delta = piece.delta
-        token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
-        if not delta.text and not token_ids and not delta.logprobs:
-            return None
-        logprobs = chat_logprobs(delta.logprobs) if delta.logprobs else None
-        return self._chunk(ChunkChoice(piece.index, Delta(content=delta.text), logprobs=logprobs, token_ids=token_ids))
-
-    def end(self, index: int, result: TextResult) -> ChatChunk:
-        """Why it ended, and what vLLM's field tells of the prompt."""
-        chunk = self._chunk(ChunkChoice(index, Delta(), finish_reason=result.finish_reason))
-        if self.params.prompt_logprobs is not None and index == 0:
-            chunk.prompt_logprobs = prompt_logprobs(result.prompt_logprobs, self.params.prompt_logprobs)
-        return chunk
-
-    def sum_up(self, usage: Usage) -> ChatChunk:
-        """Usage, and no choices."""
-        chunk = self._chunk()
-        chunk.usage = usage
-        return chunk
-
-    def whole(self, results: Sequence[TextResult], usage: Usage) -> ChatCompletion:
-        """All at once."""
-        head = self.head
-        chat = ChatCompletion(
-            id=head.id,
-            created=head.created,
-            model=head.model,
-            system_fingerprint=head.fingerprint,
-            choices=[self._choice(index, result) for index, result in enumerate(results)],
-            usage=usage,
-            prompt_token_ids=list(self.prompt_ids) if head.with_ids else UNSET,
-        )
-        if self.params.prompt_logprobs is not None:
-            chat.prompt_logprobs = prompt_logprobs(results[0].prompt_logprobs, self.params.prompt_logprobs)
-        return chat
-
-    def _choice(self, index: int, result: TextResult) -> ChatChoice:
-        return ChatChoice(
-            index=index,
-            message=ChatMessage(content=result.text),
-            finish_reason=result.finish_reason,
-            logprobs=None if self.params.logprobs is None else chat_logprobs(result.logprobs),
-            token_ids=list(result.token_ids) if self.head.with_ids else UNSET,
-        )
-
-    def _chunk(self, *choices: ChunkChoice) -> ChatChunk:
-        head = self.head
-        usage = None if head.with_usage else UNSET
-        return ChatChunk(head.id, head.created, head.model, list(choices), head.fingerprint, usage=usage)

@@ -10,7 +10,7 @@ from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, RequestError
 from freehold.protocol import Finish
 from freehold.serve.reply import Record
-from freehold.serve.schema import PromptTokensDetails, Usage
+from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
 from freehold.serve.service import Service
 from freehold.text.jobs import Handling, Job, JobPlanner
 from freehold.text.params import SamplingParams
@@ -123,11 +123,13 @@ def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
     num_prompt = sum(result.num_prompt_tokens for result in results[::jobs_per_prompt])
     num_output = sum(result.num_output_tokens for result in results)
     num_cached = sum(result.num_cached_tokens for result in results[::jobs_per_prompt])
+    num_reasoning = sum(result.num_reasoning_tokens for result in results)
     return Usage(
         prompt_tokens=num_prompt,
         completion_tokens=num_output,
         total_tokens=num_prompt + num_output,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached),
+        completion_tokens_details=CompletionTokensDetails(reasoning_tokens=num_reasoning),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from freehold.protocol import ServiceClass
+from freehold.serve.tool_schema import ToolCall, ToolCallDelta
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 """Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""
@@ -88,20 +89,6 @@ class TextPart(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fiel
     """A part of a message's content. Only text is understood."""
 
     text: str
-
-
-class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
-    """A call that the assistant made; `arguments` is JSON in a string."""
-
-    name: str
-    arguments: str
-
-
-class ToolCall(msgspec.Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
-    """One of the calls in an assistant's message."""
-
-    id: str
-    function: FunctionCall
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -206,11 +193,13 @@ PromptLogprobs = list[dict[str, PromptLogprob] | None]
 
 
 class ChatMessage(msgspec.Struct):
-    """The assistant's answer."""
+    """The assistant's answer. Content is null if it only calls tools."""
 
-    content: str
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct):
@@ -242,6 +231,8 @@ class Delta(msgspec.Struct):
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChunkChoice(msgspec.Struct):

@@ -1,21 +1,27 @@
 """Prompts and parameters become jobs: what the engine is asked, and the text that its events grow into."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 import msgspec
 
 from freehold.errors import RequestError
 from freehold.protocol import EngineInfo, Generate, RequestId, Sampling, ServiceClass
+from freehold.text.answer import Reading
 from freehold.text.params import SamplingParams, context_room
-from freehold.text.stream import TextStream
+from freehold.text.stream import PLAIN, TextStream
 from freehold.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """How the engine shall treat a request; its tokens don't depend on it. Fields as in `Generate`."""
+    """How a request is treated; its tokens don't depend on it. Fields as in `Generate`, and `reading`.
 
+    Attributes:
+        reading: how the answers' text is taken apart.
+    """
+
+    reading: Reading = PLAIN
     digests: bool = False
     cache_namespace: str = ""
     service: ServiceClass = "interactive"
@@ -41,7 +47,10 @@ class JobPlanner:
         """
         self._tokenizer = tokenizer
         self._info = info
-        self._handling = asdict(handling)
+        self._reading = handling.reading
+        self._handling = {
+            item.name: getattr(handling, item.name) for item in fields(handling) if item.name != "reading"
+        }
         self._last: tuple[SamplingParams, Sampling] | None = None
 
     def plan(
@@ -92,6 +101,7 @@ class JobPlanner:
                 sampling.stop_ids,
                 min_tokens=params.min_tokens,
                 wants_output=params.max_tokens != 0,
+                reading=self._reading,
             )
             jobs.append(Job(generate, text))
         return jobs

@@ -54,8 +54,10 @@ class StopMatcher:
         return whole[: len(whole) - keep]
 
     def finish(self) -> str:
-        """The held text: nothing more comes, so it was no stop string."""
+        """The held text: nothing more comes, so it was no stop string. What is pushed later is looked at afresh."""
         held, self._held = self._held, ""
+        for automaton in self._automata if held else ():
+            automaton.matched = 0
         return held
 
 

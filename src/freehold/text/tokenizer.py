@@ -207,9 +207,22 @@ class Tokenizer:
         """Whether an id is a control, unknown or unused token: it has no text of its own."""
         return token_id in self.vocabulary.silent_ids
 
-    def detokenizer(self, prompt_ids: Sequence[int] = (), *, skip_control: bool = True) -> Detokenizer:
-        """An incremental decoder for what follows the prompt; `skip_control` as in `decode`."""
+    def detokenizer(
+        self, prompt_ids: Sequence[int] = (), *, skip_control: bool = True, literals: Mapping[int, str] | None = None
+    ) -> Detokenizer:
+        """An incremental decoder for what follows the prompt; `skip_control` as in `decode`.
+
+        Arguments:
+            literals: control ids that aren't skipped, with what they add to the text.
+        """
         token_bytes = self.token_bytes if skip_control else self._literal_bytes
+        if literals:
+            written = {token_id: literal.encode() for token_id, literal in literals.items()}
+            return Detokenizer(
+                lambda token_id: written[token_id] if token_id in written else token_bytes(token_id),
+                prompt_ids,
+                strips_space=self.vocabulary.strips_space,
+            )
         return Detokenizer(token_bytes, prompt_ids, strips_space=self.vocabulary.strips_space)
 
     def check_ids(self, ids: Sequence[int], *, param: str, vocab_size: int | None = None) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from freehold.protocol import Finish, FinishReason, Logprobs, PromptLogprobs, RequestId, Tokens
+from freehold.text.parts import Message
 from freehold.text.stream import TextDelta, TextResult, TextStream
 from freehold.text.tokenizer import Tokenizer
 from text_vocabularies import byte_level_tokenizer, sentencepiece_tokenizer
@@ -30,7 +31,7 @@ def encode(text: str) -> list[int]:
 
 def check(deltas: list[TextDelta], result: TextResult) -> None:
     """What holds for every answer."""
-    assert "".join(delta.text for delta in deltas) + result.tail == result.text
+    assert "".join(delta.text for delta in deltas) + result.tail_text == result.text
     assert tuple(i for delta in deltas for i in delta.token_ids) == result.token_ids
     assert tuple(d for delta in deltas for d in delta.digests) == result.digests
     assert result.digests == tuple(1000 + i for i in result.token_ids)
@@ -43,7 +44,7 @@ def test_plain_answer() -> None:
     deltas, result = run(TextStream(byte_level_tokenizer(), []), [[i] for i in ids])
     check(deltas, result)
     assert [delta.text for delta in deltas] == list("abc def")
-    assert result == TextResult("abc def", "", tuple(ids), result.digests, "length", None, 3, len(ids), 0)
+    assert result == TextResult(Message("abc def"), (), tuple(ids), result.digests, "length", None, 3, len(ids), 0)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 50])
@@ -75,7 +76,7 @@ def test_stopped_tells_at_once() -> None:
     assert not stream.stopped
     stream.push(Tokens(request_id=ID, token_ids=(ids[1],)))
     assert stream.stopped
-    assert stream.push(Tokens(request_id=ID, token_ids=(ids[2],))) == TextDelta("", (), ())
+    assert stream.push(Tokens(request_id=ID, token_ids=(ids[2],))) == TextDelta((), (), ())
 
 
 def test_held_text_comes_out_at_the_end_whatever_ended_it() -> None:
@@ -86,7 +87,7 @@ def test_held_text_comes_out_at_the_end_whatever_ended_it() -> None:
         stream = TextStream(tokenizer, [], ["STOP"], tokenizer.eos_ids)
         deltas, result = run(stream, [encode("go STO"), tail_ids], reason=reason, stop_id=stop_id)
         check(deltas, result)
-        assert result.tail == "STO"
+        assert result.tail_text == "STO"
         assert result.text == "go STO"
         assert (result.finish_reason, result.stop) == (reason, stop_id)
         assert result.token_ids == tuple(encode("go STO") + tail_ids)
@@ -170,7 +171,7 @@ def test_an_answer_that_is_not_wanted_is_dropped_whole() -> None:
     ends: list[tuple[list[int], FinishReason, int | None]] = [(encode("a"), "length", None), ([eos_id], "stop", eos_id)]
     for ids, reason, stop_id in ends:
         stream = TextStream(tokenizer, [], ["a"], tokenizer.eos_ids, wants_output=False)
-        assert stream.push(scored(ids)) == TextDelta("", (), ())
+        assert stream.push(scored(ids)) == TextDelta((), (), ())
         finish = Finish(request_id=ID, reason=reason, num_prompt_tokens=3, num_output_tokens=1, stop_id=stop_id)
         result = stream.finish(finish)
         assert (result.text, result.token_ids, result.logprobs, result.num_output_tokens) == ("", (), (), 0)
