@@ -63,10 +63,41 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_logprobs: int | None = None
 
 
+class TokenTexts(msgspec.Struct, frozen=True, tag=True):
+    """What the tokens write, for grammars. Sent once, before the first `Generate` with one.
+
+    Attributes:
+        texts: by id, the bytes that a token adds to the text; of a control token its literal.
+        control_ids: tokens that add nothing to the text.
+    """
+
+    texts: tuple[bytes, ...]
+    control_ids: tuple[int, ...]
+
+
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer's text must be (`freehold.grammar`).
+
+    An id that ends the answer (`Sampling.stop_ids`) may come where the text is complete, besides where it is allowed as
+    text, and there must be one. Where nothing else may come, the answer ends, whatever `Sampling.min_tokens` says. Up
+    to `after_id`, if that is given, everything may come but control tokens that end the answer.
+
+    Attributes:
+        source: read by nobody but the engine's matchers.
+        after_id: the text begins after this id was sampled for the first time; None: at once.
+        max_free: so many ids come before `after_id` at most; then it is the only one that may. None: any number.
+    """
+
+    source: bytes
+    after_id: int | None = None
+    max_free: int | None = None
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ask the engine to continue `prompt_ids`.
 
     Attributes:
+        grammar: what the answer must be; None for anything. The engine must have been told `TokenTexts`.
         cache_namespace: only requests of the same namespace share cached keys and values.
         family: answers to the same prompt (``n`` > 1) have the same non-empty one: they share the prompt's blocks even
             where nothing else is cached.
@@ -81,6 +112,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: RequestId
     prompt_ids: tuple[int, ...]
     sampling: Sampling
+    grammar: Grammar | None = None
     digests: bool = False
     cache_namespace: str = ""
     family: str = ""

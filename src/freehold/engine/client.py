@@ -16,7 +16,7 @@ from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.start import load
 from freehold.errors import EngineError
 from freehold.observe.profile import StartProfile, StopProfile
-from freehold.protocol import Abort, Drain, FinishReason, Generate
+from freehold.protocol import Abort, Drain, FinishReason, Generate, TokenTexts
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Engine(EngineHandle):
             return EngineError("the engine is shutting down and takes no new requests", code="engine_stopping")
         return None
 
-    def _send(self, message: Generate | Abort | StartProfile | StopProfile) -> None:
+    def _send(self, message: Generate | Abort | TokenTexts | StartProfile | StopProfile) -> None:
         self._core.inbox.put(message)
 
     def _run(self) -> None:

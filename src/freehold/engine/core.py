@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from freehold.backends.base import StepError
+from freehold.engine.grammars import Compiled, Grammars
 from freehold.engine.masks import Masks
 from freehold.engine.place import LoopPlace
 from freehold.engine.profiling import Profiling
@@ -14,12 +15,12 @@ from freehold.engine.runner import Runner
 from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import IDLE, StartProfile, StopProfile
-from freehold.protocol import Abort, Drain, Event, Generate
+from freehold.protocol import Abort, Drain, Event, Generate, TokenTexts
 from freehold.sched.check import check_idle, check_scheduler
 from freehold.sched.plan import StepPlan
 from freehold.sched.scheduler import Scheduler
 
-Message = Generate | Abort | Drain | StartProfile | StopProfile
+Message = Generate | Abort | Drain | StartProfile | StopProfile | TokenTexts | Compiled
 Publish = Callable[[Sequence[Event]], None]
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class Core:
         self._scheduler = scheduler
         self._runner = runner
         self._masks = Masks(scheduler.limits.vocab_size)
+        self._grammars = Grammars(self.inbox.put)
         self._publish = publish
         self._profiling = profiling
         self._clock = clock
@@ -117,7 +119,7 @@ class Core:
                     self._enter("submit", Point.SUBMIT)
                     self._runner.submit(planned)
                     self._profiling.submitted(planned.step_id)
-                elif self._running is None and self._scheduler.has_work:
+                elif self._running is None and self._scheduler.has_work and not self._scheduler.only_holds:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
                 self._finish_running()
                 self._bring_masks(planned)
@@ -192,7 +194,7 @@ class Core:
         self._enter("inbox")
         if is_idle:
             self._profiling.enter(IDLE)
-        messages = self.inbox.take(wait=is_idle)
+        messages = self.inbox.take(wait=is_idle or self._scheduler.only_holds)
         if is_idle:
             self._profiling.enter("inbox")
             self.progress.moved_s = self._clock()
@@ -206,8 +208,11 @@ class Core:
     def _handle(self, message: Message) -> None:
         match message:
             case Generate():
-                self._scheduler.add(message)
-                self._masks.add(message)
+                self._accept(message)
+            case TokenTexts():
+                self._grammars.learn(message)
+            case Compiled():
+                self._go_on_with(message)
             case Abort(request_id):
                 self._tell(self._scheduler.abort(request_id))
             case StartProfile():
@@ -217,3 +222,30 @@ class Core:
             case Drain(deadline_s):
                 deadline_s += self._clock()
                 self._deadline_s = deadline_s if self._deadline_s is None else min(self._deadline_s, deadline_s)
+
+    def _accept(self, generate: Generate) -> None:
+        """Take a request on, or hold it back until its grammar is compiled."""
+        grammar = generate.grammar
+        compiled = None if grammar is None else self._grammars.find(grammar.source)
+        if grammar is None:
+            self._scheduler.add(generate)
+            self._masks.add(generate)
+        elif compiled is not None:
+            self._scheduler.add(generate)
+            self._masks.add(generate, compiled.begin(grammar, generate.sampling))
+        else:
+            self._scheduler.add(generate, is_held=True)
+            self._grammars.order(generate)
+
+    def _go_on_with(self, compiled: Compiled) -> None:
+        """Let requests go on that were held back for a grammar, unless they have ended meanwhile."""
+        for generate in self._grammars.take(compiled):
+            if not self._scheduler.holds(generate):
+                continue
+            if isinstance(compiled.result, str):
+                message = f"the grammar can't be compiled: {compiled.result}"
+                self._tell(self._scheduler.fail(generate.request_id, code="grammar_failed", message=message))
+                continue
+            assert generate.grammar is not None
+            self._masks.add(generate, compiled.result.begin(generate.grammar, generate.sampling))
+            self._scheduler.let_go(generate)

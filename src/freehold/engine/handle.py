@@ -16,7 +16,7 @@ from freehold.engine.ledger import Ledger
 from freehold.errors import EngineError, RequestError
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import Profiled, ProfileEnd, ProfileId, StartProfile, StepProfile, StopProfile
-from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens
+from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens, TokenTexts
 from freehold.sched.admission import Limits, check
 
 OnEvent = Callable[[Event], None]
@@ -67,6 +67,8 @@ class EngineHandle(ABC):
         self._lock = threading.Lock()
         self._live: dict[RequestId, _Live] = {}
         self._ledger = Ledger()
+        self._texts: TokenTexts | None = None
+        self._is_taught = False  # the core has them
         self._profile: _AwaitedProfile | None = None
         self._profile_numbers = itertools.count()
 
@@ -92,7 +94,7 @@ class EngineHandle(ABC):
         """Why nothing can be accepted now. Called with the lock held."""
 
     @abstractmethod
-    def _send(self, message: Generate | Abort | StartProfile | StopProfile) -> None:
+    def _send(self, message: Generate | Abort | TokenTexts | StartProfile | StopProfile) -> None:
         """Pass a message on to the core. Called with the lock held; never blocks."""
 
     @property
@@ -146,6 +148,12 @@ class EngineHandle(ABC):
                 raise
             self._ledger.accepted += 1
             self._live[generate.request_id] = _Live(len(generate.prompt_ids), on_event)
+
+    def teach(self, texts: TokenTexts) -> None:
+        """Say what the tokens write. To be called before the first request with a grammar is submitted; once is enough,
+        whatever becomes of the core."""
+        with self._lock:
+            self._texts = self._texts or texts
 
     def reserve(self, num_requests: int) -> "Places":
         """Keep places for requests that belong together and are still being prepared, so that all of them get in, or
@@ -250,6 +258,9 @@ class EngineHandle(ABC):
     def _enter(self, generate: Generate) -> None:
         self._door.submit(generate)
         try:
+            if generate.grammar is not None and self._texts is not None and not self._is_taught:
+                self._send(self._texts)
+                self._is_taught = True
             self._send(generate)
         except Exception:
             self._door.turn_back(generate)
@@ -270,6 +281,8 @@ class EngineHandle(ABC):
             raise refusal
         if generate.request_id in self._live:
             raise RequestError(f"a request with id {generate.request_id!r} is running", code="duplicate_request_id")
+        if generate.grammar is not None and self._texts is None:
+            raise RequestError("a grammar needs the tokens' texts, and `teach` hasn't been called", param="grammar")
         self.check(generate)
 
     def _end_rest(self, reason: FinishReason, code: str | None, message: str | None) -> None:

@@ -18,7 +18,7 @@ from freehold.config import EngineConfig
 from freehold.engine.place import Place
 from freehold.faults import Point, reach
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
-from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate
+from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate, TokenTexts
 from freehold.sched.admission import Limits
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     fault: str
 
 
-ToEngine = Start | Generate | Abort | Drain | StartProfile | StopProfile
+ToEngine = Start | TokenTexts | Generate | Abort | Drain | StartProfile | StopProfile
 FromEngine = Ready | NotLoaded | Events | Beat | Profiled | NotProfiled | Ended
 
 Incoming = TypeVar("Incoming")

@@ -53,10 +53,35 @@ class AllowedIds:
         """Changes nothing."""
 
 
-def matcher_of(generate: Generate, vocab_size: int) -> Matcher | None:
-    """What says which ids a request may sample; None if all."""
+class Both:
+    """A matcher that allows what two others allow."""
+
+    def __init__(self, first: Matcher, second: Matcher) -> None:
+        self._first = first
+        self._second = second
+
+    def fill(self, masks: Mask, drafts: Sequence[int]) -> None:
+        """What both allow."""
+        self._first.fill(masks, drafts)
+        others = np.zeros_like(masks)
+        self._second.fill(others, drafts)
+        masks &= others
+
+    def accept(self, token_id: int) -> None:
+        """Tells both."""
+        self._first.accept(token_id)
+        self._second.accept(token_id)
+
+
+def matcher_of(generate: Generate, vocab_size: int, grammar: Matcher | None) -> Matcher | None:
+    """What says which ids a request may sample; None if all.
+
+    Args:
+        grammar: follows the request's grammar, if it has one.
+    """
     allowed_ids = generate.sampling.allowed_ids
-    return AllowedIds(allowed_ids, vocab_size) if allowed_ids else None
+    allowed = AllowedIds(allowed_ids, vocab_size) if allowed_ids else None
+    return Both(grammar, allowed) if grammar and allowed else grammar or allowed
 
 
 class MaskFailure(NamedTuple):
@@ -79,9 +104,9 @@ class Masks:
     def __len__(self) -> int:
         return len(self._matchers)
 
-    def add(self, generate: Generate) -> None:
-        """A request was accepted."""
-        matcher = matcher_of(generate, self._vocab_size)
+    def add(self, generate: Generate, grammar: Matcher | None = None) -> None:
+        """A request will get ids from here on; `grammar` as in `matcher_of`."""
+        matcher = matcher_of(generate, self._vocab_size, grammar)
         if matcher is not None:
             self._matchers[generate.request_id] = matcher
 

@@ -20,7 +20,7 @@ from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Read
 from freehold.engine.watch import Watch
 from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
-from freehold.protocol import Abort, Drain, Generate
+from freehold.protocol import Abort, Drain, Generate, TokenTexts
 
 TICK_S = 0.25
 GRACE_S = 5.0
@@ -143,7 +143,7 @@ class ProcessEngine(EngineHandle):
             return EngineError("the engine takes no more requests for the moment", code="engine_busy")
         return None
 
-    def _send(self, message: Generate | Abort | Drain | StartProfile | StopProfile) -> None:
+    def _send(self, message: Generate | Abort | Drain | TokenTexts | StartProfile | StopProfile) -> None:
         if self._child is not None:
             self._child.channel.send(message)
 
@@ -291,6 +291,7 @@ class ProcessEngine(EngineHandle):
             else:
                 _log.warning("the engine runs again, %.1f s after it ended", time.monotonic() - self._died_s)
             self._child = child
+            self._is_taught = False
             self._ready_at = (time.monotonic(), self._ledger.finished)
         self._loaded.set()
 

@@ -18,6 +18,7 @@ from freehold.engine.handle import EngineHandle
 from freehold.errors import EngineError, ModelFileError, RequestError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
+from freehold.grammar.compiler import GrammarCompiler
 from freehold.llm.batch import Batch
 from freehold.llm.completion import Answer, Completion, Piece
 from freehold.llm.journal import Journal
@@ -87,6 +88,7 @@ class LLM:
         self.info: EngineInfo = engine.info
         self._engine = engine
         self._text = text
+        self._grammars = GrammarCompiler(text.tokenizer.token_texts, engine.teach)
         self._numbers = itertools.count()
         self._close = weakref.finalize(self, _close, engine, text)  # also when it is forgotten, or Python ends
 
@@ -267,7 +269,11 @@ class LLM:
     ) -> list[Answer]:
         """One for each of the `n` answers."""
         request_id, fresh_seed = f"llm-{next(self._numbers)}", secrets.randbits(64)
-        jobs = planner.plan(prompt_ids, params, request_id=request_id, fresh_seed=fresh_seed)
+        grammar = None
+        if params.structured_outputs is not None:
+            params.validate(vocab_size=self.info.vocab_size)
+            grammar = self._grammars.compile(params.structured_outputs, param="structured_outputs")
+        jobs = planner.plan(prompt_ids, params, request_id=request_id, fresh_seed=fresh_seed, grammar=grammar)
         for job in jobs:
             self._engine.check(job.generate)
         return [Answer(prompt_index, params, job) for job in jobs]

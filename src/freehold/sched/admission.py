@@ -55,6 +55,7 @@ def check(generate: Generate, limits: Limits) -> None:
     _check_sampling(sampling)
     _check_prompt(generate, limits)
     _check_order(generate)
+    _check_grammar(generate, limits)
     _check_ids(generate.prompt_ids, limits.vocab_size, param="prompt")
     _check_ids([token_id for token_id, _ in sampling.logit_bias], limits.vocab_size, param="logit_bias")
     _check_ids(sampling.allowed_ids, limits.vocab_size, param="allowed_token_ids")
@@ -122,6 +123,23 @@ def _check_order(generate: Generate) -> None:
     # An integer may be finite and still no time: beyond what a float holds.
     if deadline_s is not None and not (isinstance(deadline_s, int | float) and 0 < deadline_s <= sys.float_info.max):
         raise RequestError(f"deadline_s is {shown(deadline_s)}; it must be a number above 0", param="deadline_s")
+
+
+def _check_grammar(generate: Generate, limits: Limits) -> None:
+    """An answer must be able to end where its grammar does."""
+    grammar = generate.grammar
+    if grammar is None:
+        return
+    if not generate.sampling.stop_ids:
+        raise RequestError(
+            "a grammar needs an id that ends the answer, and there is none; send stop_token_ids",
+            param="stop_token_ids",
+        )
+    if grammar.after_id is not None:
+        _check_ids([grammar.after_id], limits.vocab_size, param="grammar")
+    max_free: object = grammar.max_free
+    if max_free is not None and not (isinstance(max_free, int) and 0 <= max_free <= MAX_COUNT):
+        raise RequestError(f"max_free is {shown(max_free)}; it must be an integer from 0", param="grammar")
 
 
 def _check_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from freehold.backends.base import FedBy, RowSampling, StepId
 from freehold.kv.blocks import BlockTable
 from freehold.kv.prefix import Node
-from freehold.protocol import Generate, Sampling
+from freehold.protocol import Generate
 from freehold.sched.context import ContextIds
 from freehold.sched.policy import Rank
 
@@ -50,6 +50,7 @@ class Request:
         num_waits: steps since then in which it was known that there are too few.
         last_step_id: the last step that had a row of it, or 0.
         leader: a request that is computing the first `num_led` of this one's ids, so this one waits.
+        is_held: it may not start yet.
         is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
     """
 
@@ -60,6 +61,7 @@ class Request:
         "generate",
         "ids",
         "is_drafting",
+        "is_held",
         "is_suspect",
         "last_step_id",
         "leader",
@@ -94,7 +96,7 @@ class Request:
         self.arrival_s = arrival_s
         self.rank = rank
         self.namespace: str | None = None
-        self.sampling = _row_sampling(sampling, self.num_prompt)
+        self.sampling = _row_sampling(generate)
         self.context = ContextIds(self.ids) if self.sampling.has_penalties else None
         self.num_unscored = 0 if sampling.num_prompt_logprobs is None else self.num_prompt - 1
         self.status = Status.WAITING
@@ -106,6 +108,7 @@ class Request:
         self.last_step_id = StepId(0)
         self.num_pending = 0
         self.fed_by: FedBy | None = None
+        self.is_held = False
         self.is_drafting = False
         self.tip: Node | None = None
         self.num_kept = 0
@@ -135,7 +138,7 @@ class Request:
     @property
     def is_masked(self) -> bool:
         """Not every id may be sampled, and which ones may isn't the scheduler's affair."""
-        return bool(self.generate.sampling.allowed_ids)
+        return self.generate.grammar is not None or bool(self.generate.sampling.allowed_ids)
 
     @property
     def num_uncomputed(self) -> int:
@@ -158,7 +161,10 @@ class Request:
             self.context.append(token_id)
 
 
-def _row_sampling(sampling: Sampling, num_prompt: int) -> RowSampling:
+def _row_sampling(generate: Generate) -> RowSampling:
+    sampling = generate.sampling
+    # With a grammar, which knows where else to go on, its masks keep stop ids from coming early.
+    min_tokens = 0 if generate.grammar is not None else sampling.min_tokens
     return RowSampling(
         temperature=sampling.temperature,
         top_k=sampling.top_k,
@@ -166,9 +172,9 @@ def _row_sampling(sampling: Sampling, num_prompt: int) -> RowSampling:
         min_p=sampling.min_p,
         seed=sampling.seed,
         choice=sampling.choice,
-        num_prompt_tokens=num_prompt,
-        min_tokens=sampling.min_tokens,
-        stop_ids=tuple(sorted(sampling.stop_ids)) if sampling.min_tokens else (),
+        num_prompt_tokens=len(generate.prompt_ids),
+        min_tokens=min_tokens,
+        stop_ids=tuple(sorted(sampling.stop_ids)) if min_tokens else (),
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
         repetition_penalty=sampling.repetition_penalty,

@@ -108,17 +108,36 @@ class Scheduler:
 
     # ------------------------------------------------------------------ requests come and go
 
-    def add(self, generate: Generate) -> None:
-        """Queue an admitted request. Its id differs from those of all requests that have not ended."""
+    def add(self, generate: Generate, *, is_held: bool = False) -> None:
+        """Queue an admitted request. Its id differs from those of all requests that have not ended.
+
+        Args:
+            is_held: it doesn't start before `let_go`.
+        """
         now_s = self._clock()
         rank = self._policy.rank(generate, now_s, self._num_arrivals)
         self._num_arrivals += 1
         request = Request(generate, max_total=self.limits.max_total(generate), arrival_s=now_s, rank=rank)
+        request.is_held = is_held
         self.live[generate.request_id] = request
         self.counts.accept(request)
         if generate.deadline_s is not None:
             self._deadlines.add(request, now_s + generate.deadline_s)
         self._roster.enter(request)
+
+    def holds(self, generate: Generate) -> bool:
+        """Whether this very request was added as held, and has neither ended nor been let go."""
+        request = self.live.get(generate.request_id)
+        return request is not None and request.generate is generate and request.is_held
+
+    def let_go(self, generate: Generate) -> None:
+        """A request that is held may start."""
+        self.live[generate.request_id].is_held = False
+
+    @property
+    def only_holds(self) -> bool:
+        """There is nothing to do but to wait until a request may start."""
+        return bool(self.live) and not self.in_flight and all(request.is_held for request in self.live.values())
 
     def abort(self, request_id: RequestId) -> list[Event]:
         """End a request as cancelled. Unknown and ended ids are ignored."""
@@ -210,8 +229,8 @@ class Scheduler:
 
     def _start_before(self, step: StepDraft, rank: Rank | None) -> None:
         """Start waiting requests that are before `rank` in order, while rows, blocks and budget last. Nobody passes one
-        that can't start, but for those that follow a running request, to reuse what that one computes. Who was
-        preempted in this step starts in a later one."""
+        that can't start, but for those that are held, or that follow a running request, to reuse what that one
+        computes. Who was preempted in this step starts in a later one."""
         while not step.is_closed:
             if step.num_passed == len(self.waiting):
                 return
@@ -220,7 +239,7 @@ class Scheduler:
                 return
             if step.room <= 0:
                 step.is_closed = True
-            elif follows(request):
+            elif request.is_held or follows(request):
                 step.num_passed += 1
             elif (
                 request.num_in_flight

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, RequestError
-from freehold.protocol import Finish
+from freehold.protocol import Finish, Grammar
 from freehold.serve.reply import Record
 from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
 from freehold.serve.service import Service
@@ -35,7 +35,7 @@ class Piece:
     result: TextResult | None = None
 
 
-def plan_jobs(
+def plan_jobs(  # noqa: PLR0913  what a request is made of
     service: Service,
     head_id: str,
     prompts: Sequence[Sequence[int]],
@@ -44,6 +44,7 @@ def plan_jobs(
     seed: int,
     param: str,
     handling: Handling,
+    grammar: Grammar | None = None,
 ) -> list[Job]:
     """Jobs of a request: `n` answers to each prompt.
 
@@ -52,6 +53,7 @@ def plan_jobs(
         prompts: token ids.
         seed: taken if the parameters have none.
         param: the field that the prompts came from.
+        grammar: what the answers must be.
 
     Raises:
         RequestError: a prompt is too long or holds ids that the model doesn't have, or too much is to be scored.
@@ -67,7 +69,9 @@ def plan_jobs(
     planner = JobPlanner(service.text.tokenizer, service.info, handling)
     jobs: list[Job] = []
     for position, ids in enumerate(prompts):
-        jobs += planner.plan(ids, params, request_id=f"{head_id}-{position}", fresh_seed=seed, param=param)
+        jobs += planner.plan(
+            ids, params, request_id=f"{head_id}-{position}", fresh_seed=seed, param=param, grammar=grammar
+        )
     return jobs
 
 

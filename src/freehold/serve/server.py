@@ -34,6 +34,7 @@ from freehold.engine.remote import ProcessEngine
 from freehold.errors import EngineError, ResourceError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
+from freehold.grammar.compiler import GrammarCompiler
 from freehold.observe import render
 from freehold.serve.app import build_app
 from freehold.serve.connection import Connection
@@ -112,7 +113,8 @@ def build_service(engine: AsyncEngine, text: TextAssets, config: ServeConfig) ->
     profiler = Profiler(engine) if config.profile else None
     if profiler is not None:
         profiler.start()
-    return Service(engine, text, config, profiler)
+    grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
+    return Service(engine, text, config, grammars, profiler)
 
 
 def build_server(service: Service) -> uvicorn.Server:

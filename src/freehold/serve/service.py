@@ -10,6 +10,7 @@ from freehold.engine.aio import AsyncEngine
 from freehold.engine.handle import Places
 from freehold.errors import EngineError, RequestError
 from freehold.files.vocabulary import TextAssets
+from freehold.grammar.compiler import GrammarCompiler
 from freehold.protocol import EngineInfo
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
@@ -38,6 +39,7 @@ class Service:
     """One served model.
 
     Attributes:
+        grammars: turns constraints on answers into grammars.
         profiler: None if steps aren't profiled.
         created: when the server started, in Unix seconds.
     """
@@ -45,6 +47,7 @@ class Service:
     engine: AsyncEngine
     text: TextAssets
     config: ServeConfig
+    grammars: GrammarCompiler
     profiler: Profiler | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import msgspec
 
 from freehold.errors import RequestError
-from freehold.protocol import EngineInfo, Generate, RequestId, Sampling, ServiceClass
+from freehold.protocol import EngineInfo, Generate, Grammar, RequestId, Sampling, ServiceClass
 from freehold.text.answer import Reading
 from freehold.text.params import SamplingParams, context_room
 from freehold.text.stream import PLAIN, TextStream
@@ -61,6 +61,7 @@ class JobPlanner:
         request_id: str,
         fresh_seed: int,
         param: str = "prompt",
+        grammar: Grammar | None = None,
     ) -> list[Job]:
         """Jobs for the `n` answers to one prompt. They don't depend on other prompts.
 
@@ -68,6 +69,7 @@ class JobPlanner:
             request_id: those of the jobs begin with it.
             fresh_seed: taken if the parameters have none.
             param: the request's field that the prompt came from.
+            grammar: what the answers must be; stands for what the parameters say about that.
 
         Raises:
             RequestError: a parameter is out of bounds; or the prompt is empty, too long, or holds ids that the model
@@ -91,6 +93,7 @@ class JobPlanner:
                 request_id=RequestId(f"{request_id}-{choice}"),
                 prompt_ids=ids,
                 sampling=sampling,
+                grammar=grammar,
                 family=request_id if params.n > 1 else "",
                 **self._handling,
             )

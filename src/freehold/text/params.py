@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from freehold.errors import RequestError
+from freehold.grammar.constraint import Constraint
 from freehold.protocol import Sampling
 from freehold.text.param_checks import check_biases, check_float, check_ids, check_int, check_stops, wrong_type
 
@@ -46,6 +47,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         allowed_token_ids: up to 65,536 ids, the only ones that may be sampled. None allows all.
         logprobs: 0 to 20; give the log probability of each token and of so many of the likeliest. None gives none.
         prompt_logprobs: 0 to 20; the same for the tokens of the prompt.
+        structured_outputs: what the answer must be (`freehold.grammar.constraint`). It then ends where that is
+            complete; what `stop`, `stop_token_ids` and `max_tokens` say cuts it short nevertheless.
     """
 
     temperature: float = 1.0
@@ -66,6 +69,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     allowed_token_ids: Sequence[int] | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured_outputs: Constraint | None = None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -90,10 +94,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         check_ids("stop_token_ids", self.stop_token_ids, vocab_size, MAX_STOP_TOKEN_IDS)
         if not isinstance(self.ignore_eos, bool):
             wrong_type("ignore_eos", self.ignore_eos, "true or false")
+        if self.structured_outputs is not None:
+            self._check_structured()
         self._check_logits(vocab_size)
         for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
             if count is not None:
                 check_int(name, count, 0, MAX_LOGPROBS, "leave it out for none")
+
+    def _check_structured(self) -> None:
+        if not isinstance(self.structured_outputs, Constraint):
+            wrong_type("structured_outputs", self.structured_outputs, "a constraint of freehold.grammar.constraint")
+        if self.ignore_eos:
+            raise RequestError(
+                "ignore_eos is true, but an answer with structured_outputs ends where they are complete; leave it out.",
+                param="ignore_eos",
+            )
 
     def _check_length(self) -> None:
         check_int("min_tokens", self.min_tokens, 0, MAX_INT, "0 lets an answer end at once")

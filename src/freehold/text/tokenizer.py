@@ -12,6 +12,7 @@ from itertools import pairwise
 from tokenizers import Tokenizer as Backend
 
 from freehold.errors import RequestError
+from freehold.protocol import TokenTexts
 from freehold.text.bounds import TextBound, bound_of
 from freehold.text.detok import Detokenizer
 from freehold.text.literals import LiteralFinder
@@ -188,6 +189,13 @@ class Tokenizer:
         if known is None:
             known = self._bytes[token_id] = b"" if self.is_control(token_id) else self._spelled_bytes(token_id)
         return known
+
+    def token_texts(self) -> TokenTexts:
+        """What all tokens write, for grammars."""
+        return TokenTexts(
+            tuple(map(self._literal_bytes, range(self.vocab_size))),
+            tuple(filter(self.is_control, range(self.vocab_size))),
+        )
 
     def spell(self, token_id: int) -> tuple[str, bytes | None]:
         """A token by itself, for people, and the bytes that it adds to a text.

@@ -92,7 +92,7 @@ def use_matcher(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Counting]
     def use(**settings: Any) -> list[Counting]:
         made: list[Counting] = []
 
-        def make(generate: Generate, _vocab_size: int) -> Counting | None:
+        def make(generate: Generate, *_rest: Any) -> Counting | None:
             if not generate.sampling.allowed_ids:
                 return None
             made.append(Counting(**settings))

@@ -1,0 +1,1 @@
+"""Structured output: from a constraint on an answer's text to masks over the vocabulary."""
