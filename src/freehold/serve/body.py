@@ -11,7 +11,7 @@ from freehold.errors import RequestError
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import LONG_BYTES, TextLanes
 from freehold.serve.reply import ClientLeftError, while_connected
-from freehold.serve.schema import IGNORED, NEUTRAL
+from freehold.serve.schema import Body
 
 MAX_DEPTH = 64
 _SHOWN_CHARACTERS = 60
@@ -37,7 +37,7 @@ _FIELD_BEFORE = re.compile(rb'"(?P<name>[a-z_]{1,40})"[ \t\r\n]*:[ \t\r\n]*-?\Z'
 _TopLevel = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _Anything = msgspec.json.Decoder()
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S", bound=Body)
 
 
 async def read(request: Request, max_bytes: int) -> bytes:
@@ -94,7 +94,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(str(error), body) from None
     for name in fields.keys() - set(decoded.__struct_fields__):
-        _check_stranger(name, fields[name])
+        _check_stranger(decoded, name, fields[name])
     return decoded
 
 
@@ -153,19 +153,19 @@ def _check_depth(body: bytes) -> None:
         depth = depths[-1]
 
 
-def _check_stranger(name: str, raw: msgspec.Raw) -> None:
-    """Refuse a field that no struct has, unless it asks for nothing."""
-    if name in IGNORED or bytes(raw).strip() == b"null":
+def _check_stranger(decoded: Body, name: str, raw: msgspec.Raw) -> None:
+    """Refuse a field that the struct hasn't, unless it asks for nothing."""
+    if name in decoded.ignored or bytes(raw).strip() == b"null":
         return
-    if name not in NEUTRAL:
+    if name not in decoded.neutral:
         shown = repr(name[:_SHOWN_CHARACTERS])
         raise RequestError(f"unknown field {shown}; remove it", param=name[:_SHOWN_CHARACTERS], code="unknown_field")
     try:
         value = _Anything.decode(raw)
     except msgspec.DecodeError:
         value = ...  # out of range, so certainly not neutral
-    if not any(_same(value, neutral) for neutral in NEUTRAL[name]):
-        accepted = " or ".join(msgspec.json.encode(neutral).decode() for neutral in (*NEUTRAL[name], None))
+    if not any(_same(value, neutral) for neutral in decoded.neutral[name]):
+        accepted = " or ".join(msgspec.json.encode(neutral).decode() for neutral in (*decoded.neutral[name], None))
         raise RequestError(
             f"{name} is not supported here; remove it or send {accepted}", param=name, code="unsupported"
         )
@@ -187,7 +187,7 @@ def _named(text: str) -> RequestError:
         if inner := pattern.fullmatch(what):
             param = f"{path}.{inner['name']}" if path else inner["name"]
             return RequestError(f"{param} {remark}", param=param, code=code)
-    if what == "Invalid value 'image_url'" or (path.endswith(".type") and ".content[" in path):
+    if what == "Invalid enum value 'image_url'" or (path.endswith(".type") and ".content[" in path):
         what = f"{what}; the content may have text parts only"
     subject = path or "the body"
     return RequestError(f"{subject}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")

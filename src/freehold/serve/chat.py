@@ -13,10 +13,11 @@ from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
 from freehold.serve.chat_form import ChatForm
 from freehold.serve.generation import plan_jobs
-from freehold.serve.parameters import handling_of, sampling_params
+from freehold.serve.parameters import handling_of, sampling_params, wants_usage
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
+from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams
 from freehold.text.rendered import Rendered
@@ -28,11 +29,9 @@ async def create_chat(request: Request) -> Response | ASGIApp:
     """Answer a chat, streamed or whole."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
-    service.check_model(body.model)
-    params = _params(body, service.info.vocab_size)
+    params, handling = check(service, body)
     head = Head.of(service, body, params, "chatcmpl")
     _check_lengths(service, body.messages)
-    handling = handling_of(body)
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(params.n, held)
@@ -41,6 +40,18 @@ async def create_chat(request: Request) -> Response | ASGIApp:
         form = ChatForm(head, prompt_ids, params)
         places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
+
+
+def check(service: Service, body: ChatRequest) -> tuple[SamplingParams, Handling]:
+    """Check what doesn't need the prompt.
+
+    Raises:
+        RequestError, HttpError: by name.
+    """
+    service.check_model(body.model)
+    params = _params(body, service.info.vocab_size)
+    wants_usage(body)
+    return params, handling_of(body)
 
 
 def _params(body: ChatRequest, vocab_size: int) -> SamplingParams:

@@ -5,7 +5,8 @@ from typing import Any
 
 from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY
-from freehold.serve.schema import SERVICE_TIERS, SamplingFields
+from freehold.serve.field_types import SERVICE_TIERS
+from freehold.serve.schema import SamplingFields
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import SamplingParams

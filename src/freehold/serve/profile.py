@@ -17,6 +17,7 @@ from freehold.serve.failure import HttpError
 from freehold.serve.lanes import LONG_BYTES
 from freehold.serve.profiler import Wanted
 from freehold.serve.reply import while_connected
+from freehold.serve.schema import Body
 from freehold.serve.service import Service
 
 MAX_SECONDS = 300.0
@@ -26,9 +27,10 @@ DEFAULT_SECONDS = 60.0
 MAX_BODY_BYTES = 1 << 12
 
 Form = Literal["json", "text", "trace"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
-class ProfileRequest(msgspec.Struct, kw_only=True):
+class ProfileRequest(Body, kw_only=True):
     """How much to profile: at least one of the two; whichever is reached first ends it."""
 
     steps: int | None = None
@@ -62,10 +64,9 @@ async def profile(request: Request) -> Response:
 
 def _form(request: Request) -> Form:
     given = request.query_params.get("format", "json")
-    for form in get_args(Form):
+    for form in FORMS:
         if given == form:
-            chosen: Form = form
-            return chosen
+            return form
     raise RequestError(f"format is {given[:60]!r}; it is json, text or trace", param="format")
 
 

@@ -22,8 +22,9 @@ CLIENT_LEFT = 499
 """Status in the log of a request whose client left, as nginx writes it."""
 
 _DONE = b"data: [DONE]\n\n"
+EVENT_STREAM = "text/event-stream"
 _HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]

@@ -1,15 +1,16 @@
 """Bodies of requests and answers. The one schema of the HTTP API; field names and meanings are OpenAI's.
 
-Requests: `body.decode` refuses what stands in none of a struct's fields, `NEUTRAL` and `IGNORED`. Fields of `None`
-mean absent. Types are checked here, values where they are used (`freehold.text.params`, the surfaces).
+Requests: `body.decode` refuses what stands in none of a struct's fields, its `neutral` and its `ignored` ones. Fields
+of `None` mean absent. Types are checked here, values where they are used (`freehold.text.params`, the surfaces).
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from freehold.protocol import ServiceClass
+from freehold.serve import field_types as types
 from freehold.serve.tool_schema import ToolCall, ToolCallDelta
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
@@ -37,6 +38,18 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields of the API that aren't supported yet, with the values that ask for nothing. Null asks for nothing anywhere."""
 
 
+class Body(msgspec.Struct, kw_only=True):
+    """A request's body.
+
+    Attributes:
+        ignored: fields that are accepted and do nothing.
+        neutral: fields that aren't supported, with the values that ask for nothing, which are accepted.
+    """
+
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     """Options of a stream. `include_obfuscation` may only be false: nothing is obfuscated."""
 
@@ -44,50 +57,42 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: Literal[False] | None = None
 
 
-SERVICE_TIERS: dict[str, ServiceClass] = {
-    "auto": "interactive",
-    "default": "interactive",
-    "priority": "interactive",
-    "interactive": "interactive",
-    "agent": "agent",
-    "flex": "batch",
-    "batch": "batch",
-}
-"""Classes by what `service_tier` may say: OpenAI's words and our own."""
-
-
-class SamplingFields(msgspec.Struct, kw_only=True):
+class SamplingFields(Body, kw_only=True):
     """What both surfaces say about how to pick tokens, how many, in which form to answer, and how soon."""
 
+    ignored: ClassVar[frozenset[str]] = IGNORED
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = NEUTRAL
+
     model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    n: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    max_tokens: types.NumTokens | None = None
+    temperature: types.Temperature | None = None
+    top_p: types.Share | None = None
+    top_k: types.TopK | None = None
+    min_p: types.Share | None = None
+    n: types.NumAnswers | None = None
+    seed: types.Seed | None = None
+    stop: types.Stop | None = None
+    stop_token_ids: types.StopTokenIds | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
-    min_tokens: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    prompt_logprobs: int | None = None
+    min_tokens: types.NumTokens | None = None
+    presence_penalty: types.Penalty | None = None
+    frequency_penalty: types.Penalty | None = None
+    repetition_penalty: types.RepetitionPenalty | None = None
+    logit_bias: types.LogitBias | None = None
+    allowed_token_ids: types.AllowedTokenIds | None = None
+    prompt_logprobs: types.NumLogprobs | None = None
     cache_salt: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
-    service_tier: str | None = None
-    priority: int | None = None
+    service_tier: types.ServiceTier | None = None
+    priority: types.Priority | None = None
 
 
-class TextPart(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+class TextPart(msgspec.Struct, forbid_unknown_fields=True):
     """A part of a message's content. Only text is understood."""
 
+    type: Literal["text"]
     text: str
 
 
@@ -109,13 +114,13 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ChatRequest(SamplingFields, kw_only=True):
     """Body of ``POST /v1/chat/completions``."""
 
-    messages: list[Message]
-    max_completion_tokens: int | None = None
+    messages: Annotated[list[Message], types.told(minItems=1)]
+    max_completion_tokens: types.SomeTokens | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: types.NumLogprobs | None = None
 
 
 class CompletionRequest(SamplingFields, kw_only=True):

@@ -15,14 +15,14 @@ from starlette.responses import Response
 
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
-from freehold.serve.chat import render
+from freehold.serve.chat import check, render
 from freehold.serve.reply import while_connected
-from freehold.serve.schema import ChatRequest, Message
+from freehold.serve.schema import Body, ChatRequest, Message
 from freehold.serve.service import Service
 from freehold.text.tokenizer import Tokenizer
 
 
-class TokenizeRequest(msgspec.Struct, kw_only=True):
+class TokenizeRequest(Body, kw_only=True):
     """Body of ``POST /tokenize``: a prompt, or messages with what their template needs.
 
     Attributes:
@@ -50,7 +50,7 @@ class Tokenized(msgspec.Struct):
     token_strs: list[str] | None = None
 
 
-class DetokenizeRequest(msgspec.Struct, kw_only=True):
+class DetokenizeRequest(Body, kw_only=True):
     """Body of ``POST /detokenize``."""
 
     model: str | None = None
@@ -117,10 +117,11 @@ async def detokenize(request: Request) -> Response:
 
 
 async def apply_template(request: Request) -> Response:
-    """The prompt of a chat as text. The body is that of ``/v1/chat/completions``."""
+    """The prompt of a chat as text. The body is that of ``/v1/chat/completions``, and checked
+    as there."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _chat_decoder)
-    service.check_model(body.model)
+    check(service, body)
     return await _answer(request, service, num_bytes, lambda: AppliedTemplate(render(service, body).text))
 
 

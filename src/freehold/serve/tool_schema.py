@@ -13,11 +13,12 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     arguments: str
 
 
-class ToolCall(msgspec.Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     """One of the calls in an assistant's message, sent or answered."""
 
     id: str
     function: FunctionCall
+    type: Literal["function"] = "function"
 
 
 class FunctionDelta(msgspec.Struct):

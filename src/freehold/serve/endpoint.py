@@ -1,0 +1,60 @@
+"""An endpoint as data: its route, and what the OpenAPI document tells of it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from freehold.serve.schema import Body
+
+ANY = frozenset({400, 403, 500})
+"""Statuses that each endpoint may answer with: headers that contradict each other, a foreign Host, a fault of ours."""
+
+WITH_BODY = frozenset({408, 413, 415})
+GENERATING = frozenset({404, 429, 503})
+
+Handler = Callable[[Request], Awaitable[Response | ASGIApp]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One method of one path.
+
+    Attributes:
+        handler: answers it; the first paragraph of its docstring is its summary.
+        body: what its JSON body is decoded into; None: it takes none.
+        body_media: other media type of a body that isn't JSON; its schema is any.
+        answer: of status 200, as JSON.
+        events: each event of a streamed answer, besides errors and ``[DONE]``.
+        media: other forms of the answer.
+        query: parameters by name, with the values they may have.
+        errors: statuses beyond `ANY`, and `WITH_BODY` if there is one.
+        headers: of the answer, beyond ``x-request-id``, with what they tell.
+    """
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    handler: Handler
+    body: type[Body] | None = None
+    body_media: str | None = None
+    answer: type[msgspec.Struct] | None = None
+    events: type[msgspec.Struct] | None = None
+    media: tuple[str, ...] = ()
+    query: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    errors: frozenset[int] = frozenset()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def statuses(self) -> frozenset[int]:
+        """All error statuses."""
+        has_body = self.body is not None or self.body_media is not None
+        return ANY | self.errors | (WITH_BODY if has_body else frozenset())
+
+    def route(self) -> Route:
+        """Starlette's form."""
+        return Route(self.path, self.handler, methods=[self.method])

@@ -1,0 +1,77 @@
+"""The table of endpoints: what the server answers, with which structs. The routes and the OpenAPI document are made of
+it."""
+
+from freehold.serve.chat import create_chat
+from freehold.serve.completions import create_completion
+from freehold.serve.endpoint import GENERATING, Endpoint
+from freehold.serve.health import live, ready
+from freehold.serve.models import get_model, list_models
+from freehold.serve.openapi import openapi
+from freehold.serve.profile import FORMS, ProfileAnswer, ProfileRequest, profile
+from freehold.serve.schema import (
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    ModelCard,
+    ModelList,
+)
+from freehold.serve.tokenize import (
+    AppliedTemplate,
+    Detokenized,
+    DetokenizeRequest,
+    Tokenized,
+    TokenizeRequest,
+    TokenizerInfo,
+    apply_template,
+    detokenize,
+    tokenize,
+    tokenizer_info,
+)
+
+_SEED = {"x-seed": "The seed of the answer: the request's, or the one that was drawn for it."}
+_JSON = ("application/json",)
+_PLAIN = ("text/plain",)
+_UNKNOWN = frozenset({404})
+_DOWN = frozenset({503})
+
+_GENERATION = (
+    Endpoint(
+        method="POST", path="/v1/chat/completions", handler=create_chat,
+        body=ChatRequest, answer=ChatCompletion, events=ChatChunk, errors=GENERATING, headers=_SEED,
+    ),
+    Endpoint(
+        method="POST", path="/v1/completions", handler=create_completion,
+        body=CompletionRequest, answer=Completion, events=Completion, errors=GENERATING, headers=_SEED,
+    ),
+)  # fmt: skip
+_TEXT = (
+    Endpoint(
+        method="POST", path="/tokenize", handler=tokenize, body=TokenizeRequest, answer=Tokenized, errors=_UNKNOWN
+    ),
+    Endpoint(
+        method="POST", path="/detokenize", handler=detokenize,
+        body=DetokenizeRequest, answer=Detokenized, errors=_UNKNOWN,
+    ),
+    Endpoint(
+        method="POST", path="/apply-template", handler=apply_template,
+        body=ChatRequest, answer=AppliedTemplate, errors=_UNKNOWN,
+    ),
+    Endpoint(method="GET", path="/tokenizer_info", handler=tokenizer_info, answer=TokenizerInfo),
+)  # fmt: skip
+_ABOUT = (
+    Endpoint(method="GET", path="/v1/models", handler=list_models, answer=ModelList),
+    Endpoint(method="GET", path="/v1/models/{model:path}", handler=get_model, answer=ModelCard, errors=_UNKNOWN),
+    Endpoint(
+        method="POST", path="/debug/profile", handler=profile,
+        body=ProfileRequest, answer=ProfileAnswer, media=(*_JSON, *_PLAIN), query={"format": FORMS},
+        errors=frozenset({404, 409, 501, 503}),
+    ),
+    Endpoint(method="GET", path="/openapi.json", handler=openapi, media=_JSON),
+    Endpoint(method="GET", path="/livez", handler=live, media=_PLAIN),
+    Endpoint(method="GET", path="/readyz", handler=ready, media=_PLAIN, errors=_DOWN),
+    Endpoint(method="GET", path="/health", handler=ready, media=_PLAIN, errors=_DOWN),
+)  # fmt: skip
+
+ENDPOINTS = (*_GENERATION, *_TEXT, *_ABOUT)
