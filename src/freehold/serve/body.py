@@ -1,6 +1,8 @@
 """From the bytes of a request to a checked struct, or to an error that names the field."""
 
+import json
 import re
+from collections import Counter
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -82,7 +84,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     """Check a body against a struct.
 
     Raises:
-        RequestError: not JSON, a wrong type, a missing field, or a field that is unknown or not supported.
+        RequestError: not JSON, a wrong type, a missing field, or a field that is unknown, not supported or there twice.
     """
     _check_text(body)
     _check_depth(body)
@@ -93,6 +95,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
         raise _named(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(str(error), body) from None
+    _check_names(body)
     for name in fields.keys() - set(decoded.__struct_fields__):
         _check_stranger(decoded, name, fields[name])
     return decoded
@@ -151,6 +154,19 @@ def _check_depth(body: bytes) -> None:
         if max(depths) > MAX_DEPTH:
             raise RequestError(f"the body is nested more than {MAX_DEPTH} levels deep", code="too_deep")
         depth = depths[-1]
+
+
+def _check_names(body: bytes) -> None:
+    """Refuse valid JSON in which an object has a name twice: readers differ in which of the two they take."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len({name for name, _ in pairs}) < len(pairs):
+            ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+            field = name[:_SHOWN_CHARACTERS]
+            raise RequestError(f"{field} stands twice in one object; send it once", param=field, code="duplicate_field")
+
+    # Of numbers of any length, nothing but that they are some is wanted.
+    json.loads(body, object_pairs_hook=check, parse_int=bool, parse_float=bool)
 
 
 def _check_stranger(decoded: Body, name: str, raw: msgspec.Raw) -> None:
