@@ -75,6 +75,11 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
             server.
         profile: steps are profiled all the time, and ``POST /debug/profile`` answers.
         shutdown_timeout_s: how long running requests may finish after the first SIGTERM or Ctrl-C.
+        state_dir: folder for what outlives the server, such as files and batches; None keeps nothing, and the server
+            then has no Batch API.
+        max_file_bytes: bytes of one uploaded file.
+        max_stored_bytes: bytes of all stored files before no more may be uploaded.
+        max_num_batch_reqs: requests of batches that run or wait at the same time.
     """
 
     host: str = "127.0.0.1"
@@ -84,4 +89,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     profile: bool = False
     shutdown_timeout_s: float = 30.0
     max_body_bytes: int = 4 << 20
+    state_dir: Path | None = None
+    max_file_bytes: int = 200 << 20
+    max_stored_bytes: int = 16 << 30
+    max_num_batch_reqs: int = 32
     log_level: Literal["debug", "info", "warning", "error"] = "info"

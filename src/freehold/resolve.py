@@ -88,6 +88,10 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         profile=values["profile"].value,
         shutdown_timeout_s=values["shutdown_timeout"].value,
         max_body_bytes=values["max_body_bytes"].value,
+        state_dir=values["state_dir"].value,
+        max_file_bytes=values["max_file_bytes"].value,
+        max_stored_bytes=values["max_stored_bytes"].value,
+        max_num_batch_reqs=values["max_num_batch_reqs"].value,
         log_level=values["log_level"].value,
     )
     # A server refuses what would wait too long; offline, whoever asks waits.
@@ -214,6 +218,7 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
             given[name] = (value, SETTINGS_BY_NAME[name].flag)
     values = {name: Value(_parse(SETTINGS_BY_NAME[name], raw, source), source) for name, (raw, source) in given.items()}
     values.setdefault("home", Value(_home(environ), "default"))
+    values.setdefault("state_dir", Value(values["home"].value / "state", "in the model store"))
     return values
 
 

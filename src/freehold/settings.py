@@ -234,6 +234,15 @@ SETTINGS: tuple[Setting, ...] = (
         serve_only=True,
     ),
     Setting("max_body_bytes", _SIZE, "largest request body", "4M", serve_only=True),
+    Setting(
+        "state_dir",
+        _FOLDER,
+        "folder for files and batches; default: state in the folder of the model store",
+        serve_only=True,
+    ),
+    Setting("max_file_bytes", _SIZE, "largest uploaded file", "200M", serve_only=True),
+    Setting("max_stored_bytes", _SIZE, "all stored files before no more are taken", "16GiB", serve_only=True),
+    Setting("max_num_batch_reqs", _integer(1, 4096), "requests of batches that run or wait", "32", serve_only=True),
     Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(
         "max_num_queued_tokens",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,9 +118,9 @@ def try_out(server: Server, document: Json, num_examples: int, seed: int) -> tup
 
 
 @pytest.fixture
-def small(start: Start) -> Server:
+def small(start: Start, tmp_path: Path) -> Server:
     """A server whose answers are short, whatever is asked for."""
-    server = start(engine={"max_model_len": 256})
+    server = start(engine={"max_model_len": 256}, state_dir=tmp_path)
     server.says("ok")
     return server
 

@@ -5,6 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from freehold.errors import FreeholdError
+from freehold.serve.endpoint import routes
 from freehold.serve.endpoints import ENDPOINTS
 from freehold.serve.failure import handle
 from freehold.serve.guard import Guard
@@ -14,8 +15,16 @@ from freehold.serve.service import Service
 
 def build_app(service: Service) -> ASGIApp:
     """The server of one model."""
+    app = _routed(service)
+    if service.batches is not None:
+        service.batches.start(app)
+    return Guard(app, service.config.host)
+
+
+def _routed(service: Service) -> Starlette:
+    """Routes and errors, without the guard."""
     app = Starlette(
-        routes=[endpoint.route() for endpoint in ENDPOINTS],
+        routes=routes(ENDPOINTS),
         exception_handlers={
             ClientLeftError: handle_left,
             FreeholdError: handle,
@@ -26,4 +35,4 @@ def build_app(service: Service) -> ASGIApp:
     app.state.service = service
     app.state.endpoints = ENDPOINTS
     app.state.document = None
-    return Guard(app, service.config.host)
+    return app

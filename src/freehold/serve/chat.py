@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
+from freehold.serve.caller import Caller, caller_of
 from freehold.serve.chat_form import ChatForm
 from freehold.serve.generation import plan_jobs
 from freehold.serve.parameters import handling_of, sampling_params, wants_usage
@@ -29,7 +30,7 @@ async def create_chat(request: Request) -> Response | ASGIApp:
     """Answer a chat, streamed or whole."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
-    params, handling = check(service, body)
+    params, handling = check(service, body, caller_of(request.scope))
     head = Head.of(service, body, params, "chatcmpl")
     _check_lengths(service, body.messages)
     held: ExitStack[None] = ExitStack()
@@ -42,7 +43,7 @@ async def create_chat(request: Request) -> Response | ASGIApp:
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
 
 
-def check(service: Service, body: ChatRequest) -> tuple[SamplingParams, Handling]:
+def check(service: Service, body: ChatRequest, caller: Caller) -> tuple[SamplingParams, Handling]:
     """Check what doesn't need the prompt.
 
     Raises:
@@ -51,7 +52,7 @@ def check(service: Service, body: ChatRequest) -> tuple[SamplingParams, Handling
     service.check_model(body.model)
     params = _params(body, service.info.vocab_size)
     wants_usage(body)
-    return params, handling_of(body)
+    return params, handling_of(body, caller)
 
 
 def _params(body: ChatRequest, vocab_size: int) -> SamplingParams:

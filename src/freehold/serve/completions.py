@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
+from freehold.serve.caller import caller_of
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs
 from freehold.serve.parameters import handling_of, sampling_params
@@ -55,7 +56,7 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             f"{len(raw_prompts)} prompts times n {params.n} are {num_answers} answers; up to {MAX_ANSWERS} are allowed",
             param="prompt",
         )
-    handling = handling_of(body)
+    handling = handling_of(body, caller_of(request.scope))
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(num_answers, held)

@@ -1,6 +1,6 @@
 """An endpoint as data: its route, and what the OpenAPI document tells of it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,7 +32,7 @@ class Endpoint:
         answer: of status 200, as JSON.
         events: each event of a streamed answer, besides errors and ``[DONE]``.
         media: other forms of the answer.
-        query: parameters by name, with the values they may have.
+        query: parameters by name, with the values they may have; none: any.
         errors: statuses beyond `ANY`, and `WITH_BODY` if there is one.
         headers: of the answer, beyond ``x-request-id``, with what they tell.
     """
@@ -55,6 +55,17 @@ class Endpoint:
         has_body = self.body is not None or self.body_media is not None
         return ANY | self.errors | (WITH_BODY if has_body else frozenset())
 
-    def route(self) -> Route:
-        """Starlette's form."""
-        return Route(self.path, self.handler, methods=[self.method])
+
+def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
+    """Starlette's form: a route for each path, so that what isn't allowed there is answered with all that is."""
+    by_path: dict[str, dict[str, Handler]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint.handler
+    return [Route(path, _by_method(handlers), methods=list(handlers)) for path, handlers in by_path.items()]
+
+
+def _by_method(handlers: Mapping[str, Handler]) -> Handler:
+    async def handle(request: Request) -> Response | ASGIApp:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle

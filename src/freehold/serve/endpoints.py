@@ -1,6 +1,16 @@
 """The table of endpoints: what the server answers, with which structs. The routes and the OpenAPI document are made of
 it."""
 
+from freehold.serve.batches.batch_routes import cancel_batch, create_batch, get_batch, list_batches
+from freehold.serve.batches.file_routes import create_file, delete_file, get_content, get_file, list_files
+from freehold.serve.batches.schema import (
+    BatchObject,
+    BatchPage,
+    BatchRequest,
+    FileDeleted,
+    FileObject,
+    FilePage,
+)
 from freehold.serve.chat import create_chat
 from freehold.serve.completions import create_completion
 from freehold.serve.endpoint import GENERATING, Endpoint
@@ -60,6 +70,40 @@ _TEXT = (
     ),
     Endpoint(method="GET", path="/tokenizer_info", handler=tokenizer_info, answer=TokenizerInfo),
 )  # fmt: skip
+_STORED = frozenset({404, 503})
+_FILES = (
+    Endpoint(
+        method="POST", path="/v1/files", handler=create_file,
+        body_media="multipart/form-data", answer=FileObject, errors=_STORED | {507},
+    ),
+    Endpoint(
+        method="GET", path="/v1/files", handler=list_files, answer=FilePage, errors=_STORED,
+        query={"purpose": (), "after": (), "limit": (), "order": ("asc", "desc")},
+    ),
+    Endpoint(method="GET", path="/v1/files/{file_id}", handler=get_file, answer=FileObject, errors=_STORED),
+    Endpoint(
+        method="DELETE", path="/v1/files/{file_id}", handler=delete_file, answer=FileDeleted, errors=_STORED | {409}
+    ),
+    Endpoint(
+        method="GET", path="/v1/files/{file_id}/content", handler=get_content,
+        media=("application/octet-stream",), errors=_STORED | {410},
+    ),
+)  # fmt: skip
+_BATCHES = (
+    Endpoint(
+        method="POST", path="/v1/batches", handler=create_batch,
+        body=BatchRequest, answer=BatchObject, errors=_STORED | {409, 429, 507},
+    ),
+    Endpoint(
+        method="GET", path="/v1/batches", handler=list_batches, answer=BatchPage, errors=_STORED,
+        query={"after": (), "limit": ()},
+    ),
+    Endpoint(method="GET", path="/v1/batches/{batch_id}", handler=get_batch, answer=BatchObject, errors=_STORED),
+    Endpoint(
+        method="POST", path="/v1/batches/{batch_id}/cancel", handler=cancel_batch,
+        answer=BatchObject, errors=_STORED | {409},
+    ),
+)  # fmt: skip
 _ABOUT = (
     Endpoint(method="GET", path="/v1/models", handler=list_models, answer=ModelList),
     Endpoint(method="GET", path="/v1/models/{model:path}", handler=get_model, answer=ModelCard, errors=_UNKNOWN),
@@ -74,4 +118,4 @@ _ABOUT = (
     Endpoint(method="GET", path="/health", handler=ready, media=_PLAIN, errors=_DOWN),
 )  # fmt: skip
 
-ENDPOINTS = (*_GENERATION, *_TEXT, *_ABOUT)
+ENDPOINTS = (*_GENERATION, *_TEXT, *_FILES, *_BATCHES, *_ABOUT)

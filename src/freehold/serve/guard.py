@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from freehold.serve.failure import HttpError, describe, respond
-from freehold.serve.reply import Record
+from freehold.serve.reply import RECORD_KEY, Record
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1"})
@@ -41,7 +41,7 @@ class Guard:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         record = Record(given if _ID.fullmatch(given) else f"req-{uuid.uuid4().hex}")
-        scope["freehold.record"] = record
+        scope[RECORD_KEY] = record
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -69,7 +69,7 @@ class Guard:
             # The application has answered 500 by now, without a word of what happened.
             _log.exception("request %s failed", record.request_id)
         finally:
-            _write(scope, record)
+            write_line(scope, record)
 
 
 def is_loopback(host: str) -> bool:
@@ -87,7 +87,7 @@ def _host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def _write(scope: Scope, record: Record) -> None:
+def write_line(scope: Scope, record: Record) -> None:
     """The line of a request: never its prompt, its answer, its query or its headers."""
     level = logging.INFO if scope["path"].startswith("/v1/") else logging.DEBUG
     if not _access.isEnabledFor(level):

@@ -111,7 +111,7 @@ def _parameters(endpoint: Endpoint) -> list[Json]:
     names = [part[1:-1] for part in _template(endpoint).split("/") if part.startswith("{")]
     in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     in_query = [
-        {"name": name, "in": "query", "schema": {"type": "string", "enum": list(values)}}
+        {"name": name, "in": "query", "schema": {"type": "string", **({"enum": list(values)} if values else {})}}
         for name, values in endpoint.query.items()
     ]
     return in_path + in_query

@@ -5,6 +5,7 @@ from typing import Any
 
 from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY
+from freehold.serve.caller import Caller
 from freehold.serve.field_types import SERVICE_TIERS
 from freehold.serve.schema import SamplingFields
 from freehold.text.jobs import Handling
@@ -49,7 +50,7 @@ def sampling_params(
     return params
 
 
-def handling_of(body: SamplingFields) -> Handling:
+def handling_of(body: SamplingFields, caller: Caller) -> Handling:
     """How the engine shall treat the request.
 
     Raises:
@@ -60,7 +61,11 @@ def handling_of(body: SamplingFields) -> Handling:
         raise RequestError(f"service_tier is {shown(tier)}; it may be {', '.join(SERVICE_TIERS)}", param="service_tier")
     priority = body.priority or 0
     check_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY, "lower goes first")
-    return Handling(cache_namespace=body.cache_salt or "", service=SERVICE_TIERS[tier], priority=priority)
+    return Handling(
+        cache_namespace=caller.cache_namespace(body.cache_salt or ""),
+        service=caller.service or SERVICE_TIERS[tier],
+        priority=priority,
+    )
 
 
 def _biases(biases: dict[str, float]) -> dict[int, float]:

@@ -18,6 +18,9 @@ from freehold.serve.schema import FailureBody
 
 T = TypeVar("T")
 
+RECORD_KEY = "freehold.record"
+"""Where a request's scope has its record."""
+
 CLIENT_LEFT = 499
 """Status in the log of a request whose client left, as nginx writes it."""
 
@@ -63,7 +66,7 @@ class Record:
 
 def record_of(scope: Scope) -> Record:
     """The record that the guard made for a request."""
-    record: Record = scope["freehold.record"]
+    record: Record = scope[RECORD_KEY]
     return record
 
 

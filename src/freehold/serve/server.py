@@ -37,6 +37,7 @@ from freehold.files.vocabulary import TextAssets, load_text
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.observe import render
 from freehold.serve.app import build_app
+from freehold.serve.batches.lane import BatchLane
 from freehold.serve.connection import Connection
 from freehold.serve.profiler import Profiler
 from freehold.serve.service import Service
@@ -114,11 +115,12 @@ def build_service(engine: AsyncEngine, text: TextAssets, config: ServeConfig) ->
     if profiler is not None:
         profiler.start()
     grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
-    return Service(engine, text, config, grammars, profiler)
+    batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
+    return Service(engine, text, config, grammars, profiler, batches)
 
 
 def build_server(service: Service) -> uvicorn.Server:
-    """The HTTP server of a service, to be given a listening socket; it leaves signals alone."""
+    """The HTTP server of a service, to be given a listening socket; it leaves signals alone. Called in its loop."""
     return _Uvicorn(
         uvicorn.Config(
             build_app(service),
@@ -168,6 +170,8 @@ async def _serve(
     finally:
         for task in (watching, drained):
             task.cancel()
+        if service.batches is not None:
+            await service.batches.stop()
         service.lanes.close()
         if text.template is not None:
             text.template.close()
@@ -230,6 +234,8 @@ async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", serv
     engine and server."""
     first = await signals.get()
     service.load.is_draining = True
+    if service.batches is not None:
+        await service.batches.stop()  # the next server goes on with them
     timeout_s = service.config.shutdown_timeout_s
     if service.load.num_answers:
         _log.info(

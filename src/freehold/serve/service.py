@@ -12,6 +12,7 @@ from freehold.errors import EngineError, RequestError
 from freehold.files.vocabulary import TextAssets
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.protocol import EngineInfo
+from freehold.serve.batches.lane import BatchLane
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
 from freehold.serve.profiler import Profiler
@@ -41,6 +42,7 @@ class Service:
     Attributes:
         grammars: turns constraints on answers into grammars.
         profiler: None if steps aren't profiled.
+        batches: None if nothing is kept on disk.
         created: when the server started, in Unix seconds.
     """
 
@@ -49,6 +51,7 @@ class Service:
     config: ServeConfig
     grammars: GrammarCompiler
     profiler: Profiler | None = None
+    batches: BatchLane | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
     lanes: TextLanes = field(default_factory=TextLanes)
@@ -57,6 +60,17 @@ class Service:
     def info(self) -> EngineInfo:
         """What the engine decided at start-up."""
         return self.engine.engine.info
+
+    @property
+    def batch_lane(self) -> BatchLane:
+        """Where files and batches are.
+
+        Raises:
+            HttpError: 404, the server has none.
+        """
+        if self.batches is None:
+            raise HttpError(404, "this server keeps no files; it needs a --state-dir", code="no_state_dir")
+        return self.batches
 
     @property
     def max_answers(self) -> int | None:

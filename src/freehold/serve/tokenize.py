@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
+from freehold.serve.caller import caller_of
 from freehold.serve.chat import check, render
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import Body, ChatRequest, Message
@@ -121,7 +122,7 @@ async def apply_template(request: Request) -> Response:
     as there."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _chat_decoder)
-    check(service, body)
+    check(service, body, caller_of(request.scope))
     return await _answer(request, service, num_bytes, lambda: AppliedTemplate(render(service, body).text))
 
 
