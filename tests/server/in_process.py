@@ -35,10 +35,11 @@ class Answer:
 class InProcess:
     """A server of the scripted backend, which answers in this thread."""
 
-    def __init__(self, text: TextAssets, engine_config: EngineConfig) -> None:
+    def __init__(self, text: TextAssets, engine_config: EngineConfig, **settings: Any) -> None:
         self._runner = asyncio.Runner()
         self.engine = Engine.start(engine_config)
         self._text = text
+        self._config = ServeConfig(**{"port": 0, "served_model_name": "test", **settings})
 
     def __enter__(self) -> "InProcess":
         self._runner.__enter__()
@@ -48,14 +49,15 @@ class InProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._service.batches is not None:
+            self._runner.run(self._service.batches.stop())
         self._service.lanes.close()
         self._runner.__exit__(kind, error, trace)
         self.engine.shutdown(0)
         self.engine.ledger().check(0)
 
     async def _build(self) -> Any:
-        config = ServeConfig(port=0, served_model_name="test")
-        self._service = build_service(AsyncEngine(self.engine), self._text, config)
+        self._service = build_service(AsyncEngine(self.engine), self._text, self._config)
         return build_app(self._service)
 
     def post(self, path: str, body: Any, headers: Iterable[tuple[str, str]] = JSON_HEADERS) -> Answer:
