@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from freehold.serve.gate import visit_of
 from freehold.serve.generation import Piece, count, fold, run
 from freehold.serve.parameters import wants_usage
-from freehold.serve.reply import EventStream, Record, record_of, while_connected
+from freehold.serve.record import Record, record_of
+from freehold.serve.reply import EventStream, while_connected
 from freehold.serve.schema import SamplingFields, Usage
 from freehold.serve.service import Service, fresh_seed
 from freehold.text.jobs import Job
@@ -99,10 +101,13 @@ async def respond(
         held: left when the answer has ended; a streamed one takes it over.
 
     Raises:
+        RequestError, LimitError: it may use more tokens than its key has left.
         ClientLeftError, EngineError: of an answer that isn't streamed.
     """
     record = record_of(request.scope)
     record.num_prompt_tokens = sum(len(job.generate.prompt_ids) for job in jobs[:: form.head.n])
+    max_output = sum(job.generate.sampling.max_tokens for job in jobs)
+    visit_of(request.scope).reserve(record.num_prompt_tokens + max_output)
     headers = {"x-seed": str(form.head.seed)}
     if stream:
         return EventStream(_events(service, form, jobs, record), headers, held.pop_all())

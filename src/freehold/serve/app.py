@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors, and the guard around them."""
+"""The ASGI application: routes, errors, and around them the gate and the guard."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -8,6 +8,7 @@ from freehold.errors import FreeholdError
 from freehold.serve.endpoint import routes
 from freehold.serve.endpoints import ENDPOINTS
 from freehold.serve.failure import handle
+from freehold.serve.gate import Gate
 from freehold.serve.guard import Guard
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
@@ -15,14 +16,15 @@ from freehold.serve.service import Service
 
 def build_app(service: Service) -> ASGIApp:
     """The server of one model."""
-    app = _routed(service)
+    needs = {endpoint.path: endpoint.needs for endpoint in ENDPOINTS}
+    gate = Gate(_routed(service), service.gatekeeper, needs, service.config.served_model_name)
     if service.batches is not None:
-        service.batches.start(app)
-    return Guard(app, service.config.host)
+        service.batches.start(gate)
+    return Guard(gate, service.config.host)
 
 
 def _routed(service: Service) -> Starlette:
-    """Routes and errors, without the guard."""
+    """Routes and errors, without gate and guard."""
     app = Starlette(
         routes=routes(ENDPOINTS),
         exception_handlers={

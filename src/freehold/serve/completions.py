@@ -45,7 +45,8 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     """Continue one or several prompts, streamed or whole."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
-    service.check_model(body.model)
+    caller = caller_of(request.scope)
+    service.check_model(body.model, caller)
     params = _params(body, service.info.vocab_size)
     head = Head.of(service, body, params, "cmpl")
     _check_lengths(service, body.prompt)
@@ -56,7 +57,7 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             f"{len(raw_prompts)} prompts times n {params.n} are {num_answers} answers; up to {MAX_ANSWERS} are allowed",
             param="prompt",
         )
-    handling = handling_of(body, caller_of(request.scope))
+    handling = handling_of(body, caller)
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(num_answers, held)

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from freehold.errors import EngineError, FreeholdError, RequestError
+from freehold.errors import EngineError, FreeholdError, LimitError, RequestError
+from freehold.serve.record import Record, record_of
 from freehold.serve.schema import Failure, FailureBody
 
 RETRY_AFTER_S = 1
@@ -53,6 +54,8 @@ def describe(error: Exception) -> tuple[int, Failure]:
         case EngineError():
             status = _STATUSES.get(error.code, 500)
             return status, _failure(status, str(error), None, error.code)
+        case LimitError():
+            return 429, _failure(429, str(error), None, error.code)
         case HTTPException():
             return error.status_code, _failure(error.status_code, error.detail, None, _CODES.get(error.status_code))
     return 500, _failure(500, "the server failed; its log has the details under this request's id", None, "internal")
@@ -74,16 +77,23 @@ def respond(
 
 async def handle(request: Request, error: Exception) -> Response:
     """Starlette's hook for exceptions."""
+    record = record_of(request.scope)
+    if not isinstance(error, HTTPException):
+        return refusal(error, record)
     status, failure = describe(error)
-    if isinstance(error, HTTPException):
-        remedy = f"; this server has {_paths(request)}" if status in {404, 405} else ""
-        failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
-    if status < 500 and (record := request.scope.get("freehold.record")) is not None:
-        field = f" field={ascii(failure.param[:60])[1:-1]}" if failure.param else ""
-        record.refusal = f"{failure.code}{field}"
-    headers = error.headers if isinstance(error, HTTPException) else None
-    retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
-    return respond(status, failure, headers, retry_after_s)
+    remedy = f"; this server has {_paths(request)}" if status in {404, 405} else ""
+    failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
+    record.note_refusal(status, failure.code, failure.param)
+    return respond(status, failure, error.headers)
+
+
+def refusal(error: Exception, record: Record, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that tells of an error, which is noted in the request's record."""
+    status, failure = describe(error)
+    record.note_refusal(status, failure.code, failure.param)
+    retry_after_s = error.retry_after_s if isinstance(error, EngineError | LimitError) else None
+    spent = {"x-should-retry": "false"} if failure.code == "insufficient_quota" else {}
+    return respond(status, failure, {**spent, **(headers or {})}, retry_after_s)
 
 
 def _paths(request: Request) -> str:

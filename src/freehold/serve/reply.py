@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AbstractContextManager, aclosing
 from typing import Any, TypeVar
@@ -14,15 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from freehold.errors import FreeholdError
 from freehold.serve.failure import describe
+from freehold.serve.record import CLIENT_LEFT, record_of
 from freehold.serve.schema import FailureBody
 
 T = TypeVar("T")
-
-RECORD_KEY = "freehold.record"
-"""Where a request's scope has its record."""
-
-CLIENT_LEFT = 499
-"""Status in the log of a request whose client left, as nginx writes it."""
 
 _DONE = b"data: [DONE]\n\n"
 EVENT_STREAM = "text/event-stream"
@@ -38,36 +32,6 @@ _encoder = msgspec.json.Encoder()
 
 class ClientLeftError(FreeholdError):
     """The connection closed before the reply was complete; nobody reads on."""
-
-
-class Record:
-    """One request's line in the access log, filled in as it is served.
-
-    Attributes:
-        started_s: when it arrived; seconds of the monotonic clock, as `first_s`.
-        first_s: when the first token of any answer came.
-        refusal: code and field of an error that the client can put right.
-    """
-
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        self.started_s = time.monotonic()
-        self.first_s: float | None = None
-        self.status = 0
-        self.num_prompt_tokens = 0
-        self.num_output_tokens = 0
-        self.outcome = ""
-        self.refusal = ""
-
-    def note_left(self) -> None:
-        """The client left before the reply was complete."""
-        self.status, self.outcome = CLIENT_LEFT, "cancelled"
-
-
-def record_of(scope: Scope) -> Record:
-    """The record that the guard made for a request."""
-    record: Record = scope[RECORD_KEY]
-    return record
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
