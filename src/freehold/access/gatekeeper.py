@@ -5,7 +5,7 @@ from pathlib import Path
 
 from freehold.access.bookkeeper import Bookkeeper
 from freehold.access.clocks import Clocks
-from freehold.access.keys import ANYONE, Key, KeyId, Scope, digest, given_key, id_in, matches
+from freehold.access.keys import ANYONE, EVERYTHING, Key, KeyId, digest, given_key, id_in, matches
 from freehold.access.meter import Meter
 from freehold.access.usage import Account, Usage
 
@@ -28,7 +28,7 @@ class Gatekeeper:
         """
         self._clocks = clocks or Clocks()
         self._given = [given_key(position, secret) for position, secret in enumerate(given, 1)]
-        self._nobody = Meter(Key(key_id=ANYONE, name="", digest=b"", scope=Scope(is_admin=True)), {}, self._clocks)
+        self._nobody = Meter(Key(key_id=ANYONE, name="", digest=b"", scope=EVERYTHING), {}, self._clocks)
         self._bookkeeper = None if database is None else Bookkeeper(database)
         stored: tuple[Key, ...] = ()
         self._spent: dict[KeyId, dict[str, int]] = {}

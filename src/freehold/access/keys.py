@@ -63,6 +63,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return endpoint in self.endpoints
 
 
+EVERYTHING = Scope(is_admin=True)
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     """A key, without its secret.
 
@@ -108,7 +111,7 @@ def given_key(position: int, secret: str) -> Key:
     Its id is its position in the list, as anything made from the secret would help to guess a short one.
     """
     name = f"api-key-{position}"
-    return Key(key_id=KeyId(name), name=name, digest=digest(secret), scope=Scope(is_admin=True))
+    return Key(key_id=KeyId(name), name=name, digest=digest(secret), scope=EVERYTHING)
 
 
 def id_in(secret: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from freehold.access.keys import ANYONE, KeyId
+from freehold.access.keys import ANYONE, EVERYTHING, KeyId
 from freehold.access.keys import Scope as KeyScope
 from freehold.protocol import ServiceClass
 
@@ -23,7 +23,7 @@ class Caller:
     """
 
     key_id: KeyId = ANYONE
-    scope: KeyScope = KeyScope()
+    scope: KeyScope = EVERYTHING
     service: ServiceClass | None = None
 
     def cache_namespace(self, salt: str) -> str:

@@ -112,7 +112,9 @@ def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngin
         gatekeeper.close()
 
 
-def build_service(engine: AsyncEngine, text: TextAssets, config: ServeConfig, gatekeeper: Gatekeeper | None = None) -> Service:
+def build_service(
+    engine: AsyncEngine, text: TextAssets, config: ServeConfig, gatekeeper: Gatekeeper | None = None
+) -> Service:
     """What the server of one model shares. Called in its event loop, where profiles are taken from now on if they
     shall.
 
