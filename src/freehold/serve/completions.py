@@ -14,6 +14,7 @@ from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
 from freehold.serve.caller import caller_of
+from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs
 from freehold.serve.parameters import handling_of, sampling_params
@@ -169,6 +170,8 @@ class _TextForm:
         head: what all its parts share.
     """
 
+    framing: Framing = DATA_ONLY
+
     def __init__(self, head: Head, prompts: Sequence[_Prompt], params: SamplingParams, body: CompletionRequest) -> None:
         self.head = head
         self._prompts = prompts
@@ -192,30 +195,32 @@ class _TextForm:
         choice.prompt_token_ids = list(prompt.ids) if self.head.with_ids else UNSET
         yield self._chunk(choice)
 
-    def go_on(self, piece: Piece) -> Completion | None:
+    def go_on(self, piece: Piece) -> Iterator[Completion]:
         """New text, ids that add none yet, or more of the echo."""
         delta, index = piece.delta, piece.index
         if delta.prompt_logprobs:
-            return self._chunk(self._echo(index, delta.prompt_logprobs)) if self._echoes_scores else None
+            if self._echoes_scores:
+                yield self._chunk(self._echo(index, delta.prompt_logprobs))
+            return
         token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
         if not delta.text and not token_ids and not delta.logprobs:
-            return None
+            return
         choice = TextChoice(index, delta.text, token_ids=token_ids)
         if delta.logprobs:
             choice.logprobs = self._scored(index, delta.logprobs, delta.pieces)
-        return self._chunk(choice)
+        yield self._chunk(choice)
 
-    def end(self, index: int, result: TextResult) -> Completion:
+    def end(self, index: int, result: TextResult) -> Iterator[Completion]:
         """Why it ended, and what vLLM's field tells of the prompt."""
         choice = TextChoice(index, "", finish_reason=result.finish_reason)
         self._add_prompt_logprobs(choice, result)
-        return self._chunk(choice)
+        yield self._chunk(choice)
 
-    def sum_up(self, usage: Usage) -> Completion:
+    def sum_up(self, usage: Usage) -> Iterator[Completion]:
         """Usage, and no choices."""
         chunk = self._chunk()
         chunk.usage = usage
-        return chunk
+        yield chunk
 
     def whole(self, results: Sequence[TextResult], usage: Usage) -> Completion:
         """All at once."""

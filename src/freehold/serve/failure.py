@@ -8,8 +8,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from freehold.errors import EngineError, FreeholdError, LimitError, RequestError
+from freehold.serve.messages.failure import is_of_messages, message_failure
 from freehold.serve.record import Record, record_of
 from freehold.serve.schema import Failure, FailureBody
 
@@ -67,12 +69,7 @@ def respond(
     """The answer that carries a failure, with Retry-After, in whole seconds, where trying again can help."""
     wait_s = max(RETRY_AFTER_S, math.ceil(retry_after_s or 0))
     retry = {"retry-after": str(wait_s)} if status in {429, 503} else {}
-    return Response(
-        msgspec.json.encode(FailureBody(failure)),
-        status,
-        media_type="application/json",
-        headers={**retry, **(headers or {})},
-    )
+    return _FailureResponse(status, failure, {**retry, **(headers or {})})
 
 
 async def handle(request: Request, error: Exception) -> Response:
@@ -100,6 +97,21 @@ def _paths(request: Request) -> str:
     """What the server answers, as ``POST /v1/completions, GET /v1/models``."""
     routes = (route for route in request.app.routes if isinstance(route, Route))
     return ", ".join(f"{min(route.methods or ())} {route.path}" for route in routes)
+
+
+class _FailureResponse(Response):
+    """A failure, in the shape of the surface that was asked."""
+
+    def __init__(self, status: int, failure: Failure, headers: Mapping[str, str]) -> None:
+        super().__init__(msgspec.json.encode(FailureBody(failure)), status, headers, "application/json")
+        self._failure = failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_of_messages(scope["path"]):
+            shaped = message_failure(self.status_code, self._failure, record_of(scope).request_id)
+            self.body = msgspec.json.encode(shaped)
+            self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
 def _failure(status: int, message: str, param: str | None, code: str | None) -> Failure:

@@ -55,3 +55,5 @@ LogitBias = Annotated[
 NumLogprobs = Annotated[int, _within(0, params.MAX_LOGPROBS)]
 Priority = Annotated[int, _within(-MAX_PRIORITY, MAX_PRIORITY)]
 ServiceTier = Annotated[str, told(enum=list(SERVICE_TIERS))]
+StopSequences = Annotated[list[_Stop], told(maxItems=param_checks.MAX_STOPS)]
+MessageTier = Annotated[str, told(enum=["standard_only", *SERVICE_TIERS])]

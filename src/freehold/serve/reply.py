@@ -13,12 +13,14 @@ from starlette.types import Receive, Scope, Send
 
 from freehold.errors import FreeholdError
 from freehold.serve.failure import describe
+from freehold.serve.framing import Framing
 from freehold.serve.record import CLIENT_LEFT, record_of
-from freehold.serve.schema import FailureBody
 
 T = TypeVar("T")
 
-_DONE = b"data: [DONE]\n\n"
+HEARTBEAT_S = 15.0
+"""So long may a stream be silent before it says that it is still there. Proxies cut what is silent for a minute."""
+
 EVENT_STREAM = "text/event-stream"
 _HEADERS = [
     (b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()),
@@ -27,7 +29,6 @@ _HEADERS = [
 ]
 
 _log = logging.getLogger(__name__)
-_encoder = msgspec.json.Encoder()
 
 
 class ClientLeftError(FreeholdError):
@@ -60,14 +61,15 @@ async def handle_left(request: Request, _error: Exception) -> Response:
 
 
 class EventStream:
-    """A response of server-sent events: each struct as one, then ``[DONE]``.
+    """A response of server-sent events, written as its surface does.
 
-    An error after the first byte becomes an event of its own before ``[DONE]``; a stream never just ends.
+    An error after the first byte becomes an event of its own before the end; a stream never just ends.
     """
 
     def __init__(
         self,
         events: AsyncGenerator[msgspec.Struct, None],
+        framing: Framing,
         headers: Mapping[str, str],
         held: AbstractContextManager[object],
     ) -> None:
@@ -77,8 +79,10 @@ class EventStream:
                 closed before its first step runs nothing.
         """
         self._events = events
+        self._framing = framing
         self._held = held
         self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
+        self._sent_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
@@ -89,19 +93,33 @@ class EventStream:
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        framing, clock = self._framing, asyncio.get_running_loop().time
+        self._sent_s = clock()
+        beating = asyncio.ensure_future(self._beat(send))
         try:
             async with aclosing(self._events):
                 async for event in self._events:
-                    await send(_body(b"data: " + _encoder.encode(event) + b"\n\n"))
+                    await send(_body(framing.event(event)))
+                    self._sent_s = clock()
         except Exception as error:
-            _, failure = describe(error)
+            status, failure = describe(error)
             record = record_of(scope)
             record.outcome = f"failed:{failure.code}"
             if not isinstance(error, FreeholdError):
                 _log.exception("request %s failed", record.request_id)
-            await send(_body(b"data: " + _encoder.encode(FailureBody(failure)) + b"\n\n"))
-        await send(_body(_DONE))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send(_body(framing.failure(status, failure, record.request_id)))
+        finally:
+            beating.cancel()
+        await send({"type": "http.response.body", "body": framing.end, "more_body": False})
+
+    async def _beat(self, send: Send) -> None:
+        """Break silence."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(max(0.0, self._sent_s + HEARTBEAT_S - clock()))
+            if clock() - self._sent_s >= HEARTBEAT_S:
+                await send(_body(self._framing.heartbeat))
+                self._sent_s = clock()
 
 
 def _body(data: bytes) -> dict[str, Any]:
