@@ -18,6 +18,9 @@ ServiceClass = Literal["interactive", "agent", "batch"]
 
 SERVICES: tuple[ServiceClass, ...] = get_args(ServiceClass)
 
+MAX_PINNED_SHARE = 0.5
+"""Of the KV cache, that pins may hold. The rest is for what is used, whoever pins how much."""
+
 MAX_PRIORITY = 100
 """Priorities reach from minus this to this."""
 
@@ -93,6 +96,21 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     max_free: int | None = None
 
 
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """Keep a prompt's beginning cached for some time.
+
+    Attributes:
+        name: a later pin of the same name and namespace takes the place of this one. Without a name it stands for the
+            ids themselves.
+        ttl_s: seconds; None: as long as the engine runs.
+        num_tokens: of the prompt, from its first on; None: all.
+    """
+
+    name: str = ""
+    ttl_s: float | None
+    num_tokens: int | None = None
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ask the engine to continue `prompt_ids`.
 
@@ -103,7 +121,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
             where nothing else is cached.
         service: how urgent the request is.
         priority: within the class; lower goes first.
-        pin_s: what was cached of the prompt is evicted last for so many seconds after the request has let go of it.
+        pin: what was cached of the prompt is evicted last for some time after the request has let go of it.
+        is_public: what is computed may be reused in every namespace. Never of what one client sends.
         deadline_s: seconds after its arrival at which the request ends as failed, with ``deadline_exceeded``, if it
             hasn't ended by then.
         digests: also report a digest of the logits behind each id (docs/decisions/determinism.md).
@@ -118,7 +137,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     family: str = ""
     service: ServiceClass = "interactive"
     priority: int = 0
-    pin_s: float | None = None
+    pin: Pin | None = None
+    is_public: bool = False
     deadline_s: float | None = None
 
 

@@ -23,12 +23,10 @@ class Kind:
     Attributes:
         parse: makes the value from its text; raises ValueError that says what is accepted.
         metavar: stands for a value in ``--help``.
-        is_list: a tuple of such values: a flag given several times, a list in the file, or a text with commas.
     """
 
     parse: Callable[[str], Any]
     metavar: str
-    is_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,6 @@ class Setting:
         default: text of the default; None if `freehold.resolve` works it out.
         aliases: shorter flags that other servers use.
         serve_only: meaningless without a server.
-        is_secret: its value is never shown.
         unset: what ``--show-config`` says of it if nobody gave it and nothing is worked out.
     """
 
@@ -51,7 +48,6 @@ class Setting:
     default: str | None = None
     aliases: tuple[str, ...] = ()
     serve_only: bool = False
-    is_secret: bool = False
     unset: str = ""
 
     @property
@@ -132,12 +128,6 @@ def _text(text: str) -> str:
     return text
 
 
-def _secret(text: str) -> str:
-    if not re.fullmatch(r"[!-~]{8,200}", text):
-        raise ValueError("8 to 200 visible ASCII characters")
-    return text
-
-
 def _folder(text: str) -> Path:
     path = Path(text).expanduser()
     if path.exists() and not path.is_dir():
@@ -145,7 +135,15 @@ def _folder(text: str) -> Path:
     return path
 
 
+def _file(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise ValueError("a file, and there is none of that name")
+    return path
+
+
 _SIZE = Kind(parse_size, "SIZE")
+_FILE = Kind(_file, "FILE")
 _FOLDER = Kind(_folder, "FOLDER")
 
 SETTINGS: tuple[Setting, ...] = (
@@ -223,22 +221,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("host", Kind(_text, "ADDRESS"), "address to listen on", "127.0.0.1", serve_only=True),
     Setting("port", _integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
     Setting(
-        "api_key",
-        Kind(_secret, "KEY", is_list=True),
-        "a key for everything, besides those of `freehold keys`; may be given several times. Other users of the "
-        "machine see flags, but not variables",
-        serve_only=True,
-        is_secret=True,
-        unset="none",
-    ),
-    Setting(
-        "allow_no_key",
-        Kind(_switch, "{true,false}"),
-        "listen to other machines even if no key exists",
-        "false",
-        serve_only=True,
-    ),
-    Setting(
         "served_model_name",
         Kind(_text, "NAME"),
         "model name in the API; default: the model's name",
@@ -263,12 +245,19 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "state_dir",
         _FOLDER,
-        "folder for keys, usage, files and batches; default: state in the folder of the model store",
+        "folder for files and batches; default: state in the folder of the model store",
         serve_only=True,
     ),
     Setting("max_file_bytes", _SIZE, "largest uploaded file", "200M", serve_only=True),
     Setting("max_stored_bytes", _SIZE, "all stored files before no more are taken", "16GiB", serve_only=True),
     Setting("max_num_batch_reqs", _integer(1, 4096), "requests of batches that run or wait", "32", serve_only=True),
+    Setting(
+        "warmup_prefixes",
+        _FILE,
+        "JSON lines of prefixes that are computed at start and stay cached, for all keys",
+        serve_only=True,
+        unset="none",
+    ),
     Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(
         "max_num_queued_tokens",

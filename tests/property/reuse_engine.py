@@ -7,7 +7,7 @@ from scheduler_loop import Loop
 
 from freehold.backends.base import BackendOptions
 from freehold.backends.script import Scripts
-from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, ServiceClass, Tokens
+from freehold.protocol import Event, Finish, Generate, Pin, RequestId, Sampling, ServiceClass, Tokens
 from freehold.sched.check import check_idle
 from freehold.sched.request import Status
 
@@ -41,7 +41,8 @@ class Engine:
         namespace: str = "",
         family: str = "",
         service: ServiceClass = "interactive",
-        pin_s: float | None = None,
+        pin: Pin | None = None,
+        is_public: bool = False,
     ) -> None:
         self.ids[name], self.digests[name] = list(prompt), []
         self.loop.add(
@@ -53,7 +54,8 @@ class Engine:
                 cache_namespace=namespace,
                 family=family,
                 service=service,
-                pin_s=pin_s,
+                pin=pin,
+                is_public=is_public,
             )
         )
 

@@ -7,6 +7,8 @@ from reuse_engine import BLOCK, Engine, some_ids
 from scheduler_trace import Case, Run, Trace, check_results
 
 from freehold.backends.script import FailStep, NotFinite
+from freehold.protocol import Pin
+from freehold.sched.memory import namespace_of
 from freehold.sched.request import Status
 
 
@@ -182,8 +184,8 @@ def test_a_pinned_prompt_stays_for_its_time() -> None:
     """Through any number of other prompts, and no longer."""
     engine, prompt = Engine(num_blocks=20), some_ids(5 * BLOCK, "prompt")
     engine.answer("first", prompt)
-    assert engine.scheduler.memory.pin("", prompt, ttl_s=60.0) == 5 * BLOCK
-    assert engine.scheduler.memory.pin("other", prompt, ttl_s=60.0) == 0
+    assert engine.scheduler.memory.pin(namespace_of(""), prompt, Pin(ttl_s=60.0)) == 5
+    assert engine.scheduler.memory.pin(namespace_of("other"), prompt, Pin(ttl_s=60.0)) == 0
 
     def pass_by(kind: str) -> None:
         for i in range(10):
@@ -203,7 +205,7 @@ def test_a_pinned_prompt_stays_for_its_time() -> None:
 def test_a_request_pins_its_prompt(is_aborted: bool) -> None:
     """From when it lets go of its blocks, whether it was answered or not."""
     engine, prompt = Engine(num_blocks=20), some_ids(5 * BLOCK, "prompt")
-    engine.ask("first", prompt, max_tokens=30, pin_s=60.0)
+    engine.ask("first", prompt, max_tokens=30, pin=Pin(ttl_s=60.0))
     if is_aborted:
         engine.loop.step()
         engine.loop.step()

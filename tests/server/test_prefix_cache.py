@@ -80,3 +80,45 @@ def test_an_interrupted_answer_stays_reusable(start: Start) -> None:
                 break
     num_cached, num_prompt = cached(server.complete(prompt=prompt, max_tokens=2).json())
     assert num_cached >= num_prompt - 1 - 32, "at least all full blocks, also while the abort is on its way"
+
+
+def others(server: Any, first: int, num_prompts: int = 12) -> None:
+    """Other prompts, more than the cache holds."""
+    for number in range(num_prompts):
+        server.complete(prompt=f"{first + number} and so on. " * 60, max_tokens=1)
+
+
+SMALL = {"kv_cache_bytes": 2 << 20, "max_model_len": 1024}
+
+
+@pytest.mark.parametrize(
+    ("fields", "stays"),
+    [
+        ({}, False),
+        ({"prompt_cache_key": "mine"}, True),
+        ({"prompt_cache_retention": "24h"}, True),
+        ({"prompt_cache_key": "mine", "prompt_cache_retention": "in_memory"}, True),
+        ({"prompt_cache_key": None, "prompt_cache_retention": None}, False),
+    ],
+)
+def test_a_cache_key_pins_the_prompt(start: Start, fields: dict[str, Any], stays: bool) -> None:
+    server = start(engine=SMALL)
+    server.says("ok")
+    plain = server.complete(prompt=LONG, max_tokens=4, return_token_ids=True).json()
+    others(server, 100)
+    server.complete(prompt=LONG, max_tokens=4, **fields)
+    others(server, 200)
+    again = server.complete(prompt=LONG, max_tokens=4, return_token_ids=True).json()
+    num_cached, num_prompt = cached(again)
+    assert (num_cached > num_prompt - 33) is stays
+    assert again["choices"][0]["token_ids"] == plain["choices"][0]["token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("prompt_cache_key", ""), ("prompt_cache_key", "x" * 257), ("prompt_cache_retention", "1h")],
+)
+def test_pins_that_make_no_sense_are_refused(server: Any, field: str, value: str) -> None:
+    answer = server.complete(**{field: value})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field

@@ -56,13 +56,16 @@ class EngineHandle(ABC):
 
     Attributes:
         info: what the engine decided at start-up.
+        num_starts: how often it has become ready; with each, all that was cached is gone.
     """
 
     info: EngineInfo
+    num_starts: int
     _limits: Limits
     _door: Door
 
     def __init__(self) -> None:
+        self.num_starts = 1
         self._owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._live: dict[RequestId, _Live] = {}

@@ -289,6 +289,7 @@ class ProcessEngine(EngineHandle):
                 )
                 raise FrameError(self._fault)
             else:
+                self.num_starts += 1
                 _log.warning("the engine runs again, %.1f s after it ended", time.monotonic() - self._died_s)
             self._child = child
             self._is_taught = False

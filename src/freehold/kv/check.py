@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from freehold.kv.blocks import BlockPool, BlockTable
-from freehold.kv.prefix import PrefixTree, Root
+from freehold.kv.nodes import Root
+from freehold.kv.prefix import PrefixTree
 
 
 class InvariantError(AssertionError):
@@ -54,7 +55,10 @@ def _check_order(tree: PrefixTree) -> None:
             not node.children or len(node.ids) == tree.block_size, f"the tail in block {node.block_id} has followers"
         )
         parent = node.parent
+        origin = parent.origin if isinstance(parent, Root) else None
+        is_reached = origin is None or origin.branches.get(getattr(parent, "namespace", "")) is parent
         _expect(isinstance(parent, Root) or parent.is_kept, f"the node of block {node.block_id} is orphaned")
+        _expect(is_reached and (origin is None or origin.is_kept), f"the branch of block {node.block_id} is orphaned")
 
 
 def _expect(condition: bool, message: str) -> None:

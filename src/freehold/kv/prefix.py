@@ -1,7 +1,8 @@
 """The prefix tree: which blocks hold which ids after which ids, kept for whoever begins in the same way.
 
 A node is one block. The path to it spells the ids from position 0 on, and on every hit they are compared in full; there
-is no hash of ids that could collide. Trees of different namespaces know nothing of each other.
+is no hash of ids that could collide. Namespaces know nothing of each other, but that all may go on from what the public
+one has: what they add there is theirs alone.
 
 What goes first when blocks run out is decided by value, after GreedyDual (Young 1994; Cao and Irani 1997): a block is
 worth what computing it again costs, on top of a floor that rises to the value of each block that went. So the floor is
@@ -9,91 +10,15 @@ a logical clock, blocks of equal cost go in the order of their last use, and cos
 """
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from operator import attrgetter
 
 from freehold.kv.blocks import INT32, BlockPool
-
-Ids = Sequence[int]
-
-PARITY_POS = 4096
-"""Position about which attention to all tokens before costs as much as the rest of a small model."""
-
-_ids = attrgetter("ids")
-
-
-class Place:
-    """A point that cached ids may go on from.
-
-    Attributes:
-        end_pos: ids up to here.
-        children: sorted by their ids; no two are equal.
-    """
-
-    __slots__ = ("children", "end_pos")
-
-    def __init__(self, end_pos: int) -> None:
-        self.end_pos = end_pos
-        self.children: list[Node] = []
-
-    def index_of(self, ids: "array[int]") -> int:
-        """Where ids are, or would be, among the children."""
-        return bisect_left(self.children, ids, key=_ids)
-
-    def child(self, ids: "array[int]") -> "Node | None":
-        """The child with exactly these ids."""
-        index = self.index_of(ids)
-        return self.children[index] if index < len(self.children) and self.children[index].ids == ids else None
-
-    def closest(self, ids: "array[int]") -> "tuple[Node, int] | None":
-        """The child that begins most like `ids`, and how many they have in common; None if that is nothing."""
-        index = self.index_of(ids)
-        near = self.children[max(0, index - 1) : index + 1]  # in sorted order nothing else can have more in common
-        best = max(((node, num_common(node.ids, ids)) for node in near), key=lambda pair: pair[1], default=None)
-        return best if best is not None and best[1] else None
-
-
-class Root(Place):
-    """Where the prompts of one namespace begin."""
-
-    __slots__ = ("namespace",)
-
-    def __init__(self, namespace: str) -> None:
-        super().__init__(0)
-        self.namespace = namespace
-
-
-class Node(Place):
-    """One block. What a kind of layer needs to go on from here besides keys and values will be kept here too.
-
-    Attributes:
-        ids: int32, as many as a block has; fewer in a tail, which never has children.
-        value: see the top of this file; set when the block's last holder leaves.
-        queue_number: of the node's newest entry in the queue for eviction.
-        num_pins: pins that have not expired.
-        is_kept: False once it was taken out of the tree.
-    """
-
-    __slots__ = ("block_id", "ids", "is_kept", "num_pins", "parent", "queue_number", "value")
-
-    def __init__(self, parent: "Root | Node", ids: "array[int]", block_id: int) -> None:
-        super().__init__(parent.end_pos + len(ids))
-        self.parent = parent
-        self.ids = ids
-        self.block_id = block_id
-        self.value = 0.0
-        self.queue_number = 0
-        self.num_pins = 0
-        self.is_kept = True
-
-    @property
-    def cost(self) -> float:
-        """What it takes to compute the block again, in tokens at the beginning of a prompt."""
-        return len(self.ids) * (1 + self.parent.end_pos / PARITY_POS)
+from freehold.kv.nodes import PUBLIC, Ids, Node, Root, num_common
+from freehold.kv.pins import Pins
+from freehold.protocol import MAX_PINNED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +41,11 @@ class Match:
 
 
 class PrefixTree:
-    """Cached blocks of one pool. Blocks in the tree that nobody holds stay until `evict` takes them."""
+    """Cached blocks of one pool. Blocks in the tree that nobody holds stay until `evict` takes them.
+
+    Attributes:
+        pins: which of them go last.
+    """
 
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool = pool
@@ -128,7 +57,7 @@ class PrefixTree:
         self._resting: list[
             tuple[bool, float, int, Node]
         ] = []  # heap: pinned, value, number; may hold outdated entries
-        self._pins: list[tuple[float, int, Node]] = []  # heap by expiry
+        self.pins = Pins(max_blocks=int(MAX_PINNED_SHARE * pool.num_blocks), on_change=self._rest)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -140,20 +69,33 @@ class PrefixTree:
     # ------------------------------------------------------------------ find
 
     def match(self, namespace: str, ids: Ids, max_tokens: int) -> Match:
-        """The longest cached beginning of ``ids[:max_tokens]``. Changes nothing."""
-        place: Root | Node | None = self._roots.get(namespace)
+        """The longest cached beginning of ``ids[:max_tokens]``: what the public namespace has of it, and what this one
+        has after that. Changes nothing."""
         nodes: list[Node] = []
-        if place is None:
-            return Match(nodes)
-        size, pos = self.block_size, 0
-        while pos + size <= max_tokens:
+        public = self._follow(self._roots.get(PUBLIC), ids, max_tokens, nodes)
+        own = None
+        if namespace != PUBLIC:
+            root = nodes[-1].branches.get(namespace) if nodes else self._roots.get(namespace)
+            num_public = len(nodes)
+            own = self._follow(root, ids, max_tokens, nodes)
+            public = public if len(nodes) == num_public else None
+        pos = len(nodes) * self.block_size
+        rest = array(INT32, ids[pos : min(pos + self.block_size, max_tokens)])
+        found = [place.closest(rest) for place in (public, own) if place is not None]
+        closest = max((pair for pair in found if pair is not None), key=lambda pair: pair[1], default=None)
+        return Match(nodes) if closest is None else Match(nodes, *closest)
+
+    def _follow(self, place: Root | Node | None, ids: Ids, max_tokens: int, nodes: list[Node]) -> Root | Node | None:
+        """Add the nodes that hold what comes next to those before. Returns where that ends."""
+        size = self.block_size
+        pos = len(nodes) * size
+        while place is not None and pos + size <= max_tokens:
             child = place.child(array(INT32, ids[pos : pos + size]))
             if child is None:
                 break
             nodes.append(child)
             place, pos = child, pos + size
-        closest = place.closest(array(INT32, ids[pos : min(pos + size, max_tokens)]))
-        return Match(nodes) if closest is None else Match(nodes, *closest)
+        return place
 
     # ------------------------------------------------------------------ keep
 
@@ -184,11 +126,14 @@ class PrefixTree:
         closest = place.closest(tail_ids)
         if closest is None or closest[1] < len(tail_ids):
             self._insert(place, tail_ids, block_id)
-        elif not place.children:
-            del self._roots[namespace]
 
     def _place(self, namespace: str, after: Node | None) -> Root | Node:
-        return after or self._roots.setdefault(namespace, Root(namespace))
+        """Where a namespace goes on."""
+        if after is None:
+            return self._roots.setdefault(namespace, Root(namespace))
+        if after.is_public and namespace != PUBLIC:
+            return after.branches.setdefault(namespace, Root(namespace, after))
+        return after
 
     def _insert(self, place: Root | Node, ids: "array[int]", block_id: int) -> Node:
         index = place.index_of(ids)
@@ -236,12 +181,23 @@ class PrefixTree:
         while leaving:
             gone = leaving.pop()
             leaving += gone.children
+            for branch in gone.branches.values():
+                leaving += branch.children
             gone.is_kept = False
+            self.pins.lose(gone)
             self._forget_block(gone)
         if isinstance(node.parent, Node):
             self._rest(node.parent)
         elif not siblings:
-            del self._roots[node.parent.namespace]
+            self._forget_root(node.parent)
+
+    def _forget_root(self, root: Root) -> None:
+        """Nothing follows it any more."""
+        if root.origin is None:
+            del self._roots[root.namespace]
+        else:
+            del root.origin.branches[root.namespace]
+            self._rest(root.origin)
 
     def drop_all(self, namespace: str) -> None:
         """Forget a namespace."""
@@ -250,7 +206,7 @@ class PrefixTree:
 
     def _rest(self, node: Node) -> None:
         """Queue a node for eviction if it can go by itself now."""
-        if node.is_kept and not node.children and self._pool.ref_count(node.block_id) == 0:
+        if self._can_go(node):
             node.queue_number = next(self._numbers)
             heappush(self._resting, (node.num_pins > 0, node.value, node.queue_number, node))
             if len(self._resting) > 4 * self._pool.num_blocks:
@@ -260,8 +216,12 @@ class PrefixTree:
     def _is_due(self, entry: tuple[bool, float, int, Node]) -> bool:
         """Whether an entry of the queue is its node's newest, and the node can still go."""
         node = entry[3]
-        is_newest = node.queue_number == entry[2]
-        return is_newest and node.is_kept and not node.children and self._pool.ref_count(node.block_id) == 0
+        return node.queue_number == entry[2] and self._can_go(node)
+
+    def _can_go(self, node: Node) -> bool:
+        """Whether a node can be evicted by itself: nobody holds its block, and nothing follows."""
+        is_last = not node.children and not node.branches
+        return is_last and node.is_kept and self._pool.ref_count(node.block_id) == 0
 
     def _least_valuable(self) -> Node:
         while self._resting:
@@ -270,30 +230,3 @@ class PrefixTree:
                 return entry[3]
         # Nobody holds it, but what follows is held by a request that has computed this block for itself.
         return next(node for node in self._nodes.values() if self._pool.ref_count(node.block_id) == 0)
-
-    # ------------------------------------------------------------------ pins
-
-    def pin(self, namespace: str, ids: Ids, until_s: float) -> int:
-        """Evict the full blocks that begin `ids` only when nothing else is left. Returns how many ids they hold."""
-        nodes = self.match(namespace, ids, len(ids)).nodes
-        if not nodes:
-            return 0
-        for node in nodes:
-            node.num_pins += 1
-            self._rest(node)
-        heappush(self._pins, (until_s, next(self._numbers), nodes[-1]))
-        return nodes[-1].end_pos
-
-    def unpin_expired(self, now_s: float) -> None:
-        """End the pins whose time is up."""
-        while self._pins and self._pins[0][0] <= now_s:
-            place: Root | Node = heappop(self._pins)[2]
-            while isinstance(place, Node):
-                place.num_pins -= 1
-                self._rest(place)
-                place = place.parent
-
-
-def num_common(a: Ids, b: Ids) -> int:
-    """How many ids two sequences have in common from their beginning on."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.errors import RequestError, shown
-from freehold.protocol import MAX_PRIORITY, SERVICES, Generate, Sampling
+from freehold.protocol import MAX_PRIORITY, SERVICES, Generate, Pin, Sampling
 
 MAX_INT = 2**31 - 1
 MAX_COUNT = 2**63 - 1
@@ -18,6 +18,8 @@ MAX_NUMBER = 1e30
 
 MAX_PIN_S = 86400.0
 """A day: what is pinned for longer would better be asked for now and then."""
+MAX_PIN_NAME = 256
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,8 @@ def _check_order(generate: Generate) -> None:
             "and lower goes first",
             param="priority",
         )
-    if generate.pin_s is not None and not 0 <= generate.pin_s <= MAX_PIN_S:
-        raise RequestError(f"pin_s is {generate.pin_s}; it must be from 0 to {MAX_PIN_S:g}", param="pin_s")
+    if generate.pin is not None:
+        _check_pin(generate.pin)
     deadline_s: object = generate.deadline_s
     # An integer may be finite and still no time: beyond what a float holds.
     if deadline_s is not None and not (isinstance(deadline_s, int | float) and 0 < deadline_s <= sys.float_info.max):
@@ -140,6 +142,15 @@ def _check_grammar(generate: Generate, limits: Limits) -> None:
     max_free: object = grammar.max_free
     if max_free is not None and not (isinstance(max_free, int) and 0 <= max_free <= MAX_COUNT):
         raise RequestError(f"max_free is {shown(max_free)}; it must be an integer from 0", param="grammar")
+
+
+def _check_pin(pin: Pin) -> None:
+    if pin.ttl_s is not None and not 0 <= pin.ttl_s <= MAX_PIN_S:
+        raise RequestError(f"a pin's ttl_s is {shown(pin.ttl_s)}; it must be from 0 to {MAX_PIN_S:g}", param="pin")
+    if pin.num_tokens is not None and pin.num_tokens < 0:
+        raise RequestError(f"a pin's num_tokens is {shown(pin.num_tokens)}; it must be 0 or more", param="pin")
+    if len(pin.name) > MAX_PIN_NAME:
+        raise RequestError(f"a pin's name has {len(pin.name)} characters; up to {MAX_PIN_NAME} may be", param="pin")
 
 
 def _check_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:

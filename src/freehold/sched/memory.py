@@ -4,13 +4,16 @@ Only what an applied step has written enters the prefix tree. So a step that fai
 finds a block may read it in the very next step.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from freehold.faults import Point, reach
 from freehold.kv.blocks import BlockPool, BlockTable
-from freehold.kv.prefix import Node, Place, PrefixTree
+from freehold.kv.nodes import PUBLIC, Node, Place
+from freehold.kv.prefix import PrefixTree
+from freehold.protocol import Pin
 from freehold.sched.request import Request
 from freehold.sched.sharing import Reusable, find_leader, reusable
 
@@ -61,7 +64,7 @@ class KVMemory:
         """A request has come: find out whom it shares with."""
         generate = request.generate
         if self.prefix_caching:
-            request.namespace = generate.cache_namespace
+            request.namespace = PUBLIC if generate.is_public else namespace_of(generate.cache_namespace)
         elif generate.family:
             request.namespace = f"{len(generate.family)} {generate.family} {generate.cache_namespace}"
             self._families.setdefault(request.namespace, set()).add(request)
@@ -155,8 +158,9 @@ class KVMemory:
         """Take all blocks of a request that no step in flight uses. What was computed stays in the tree."""
         self.keep(request)
         self._keep_tail(request)
-        if request.generate.pin_s is not None and len(request.table) > 0:
-            self.pin(request.generate.cache_namespace, request.generate.prompt_ids, request.generate.pin_s)
+        pin = request.generate.pin
+        if pin is not None and request.namespace is not None and len(request.table) > 0:
+            self.pin(request.namespace, request.generate.prompt_ids, pin)
         self._give_back(request.table)
         request.table = BlockTable()
         request.tip = None
@@ -177,15 +181,19 @@ class KVMemory:
         held = Counter(block_id for request in leaving for block_id in request.table)
         return sum(self.pool.ref_count(block_id) == num_held for block_id, num_held in held.items())
 
-    def pin(self, namespace: str, ids: Sequence[int], ttl_s: float) -> int:
-        """Keep a cached beginning of `ids` for that long, unless requests can't run without its blocks.
+    def pin(self, namespace: str, ids: Sequence[int], pin: Pin) -> int:
+        """Keep a cached beginning of `ids` for some time, unless requests can't run without its blocks.
 
         Returns:
-            How many ids are pinned: full blocks only.
+            How many blocks are pinned: full ones only.
         """
         now_s = self._clock()
-        self.tree.unpin_expired(now_s)
-        return self.tree.pin(namespace, ids, now_s + ttl_s)
+        self.tree.pins.expire(now_s)
+        nodes = self.tree.match(namespace, ids, len(ids) if pin.num_tokens is None else pin.num_tokens).nodes
+        if not nodes:
+            return 0
+        until_s = math.inf if pin.ttl_s is None else now_s + pin.ttl_s
+        return self.tree.pins.pin(namespace, pin.name or nodes[-1], nodes, until_s)
 
     def evict_all(self) -> None:
         """Give up every cached block that nobody holds."""
@@ -203,7 +211,7 @@ class KVMemory:
         missing = num_blocks - self.pool.num_free
         if missing > 0:
             reach(Point.EVICT)
-            self.tree.unpin_expired(self._clock())
+            self.tree.pins.expire(self._clock())
             self.tree.evict(missing)
         reach(Point.ALLOCATE)
         return self.pool.allocate(num_blocks)
@@ -211,3 +219,8 @@ class KVMemory:
     def _give_back(self, block_ids: Iterable[int]) -> None:
         self.pool.release(block_ids)
         self.tree.released(block_ids)
+
+
+def namespace_of(cache_namespace: str) -> str:
+    """A request's namespace in the tree. None is the public one."""
+    return f"of {cache_namespace}"

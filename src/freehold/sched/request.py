@@ -4,7 +4,7 @@ from enum import Enum, auto
 
 from freehold.backends.base import FedBy, RowSampling, StepId
 from freehold.kv.blocks import BlockTable
-from freehold.kv.prefix import Node
+from freehold.kv.nodes import Node
 from freehold.protocol import Generate
 from freehold.sched.context import ContextIds
 from freehold.sched.policy import Rank

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from freehold.kv.prefix import Match, Node, num_common
+from freehold.kv.nodes import Node, num_common
+from freehold.kv.prefix import Match
 from freehold.sched.request import Request, Status
 
 

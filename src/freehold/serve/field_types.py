@@ -23,6 +23,13 @@ SERVICE_TIERS: dict[str, ServiceClass] = {
 """Classes by what `service_tier` may say: OpenAI's words and our own."""
 
 
+RETENTIONS_S: dict[str, float] = {"in_memory": 600.0, "in-memory": 600.0, "24h": 86400.0}
+"""Seconds for which a pinned prefix stays after it was last used, by what `prompt_cache_retention` may say."""
+
+MAX_CACHE_KEY = 256
+"""Characters."""
+
+
 def told(**keywords: Any) -> Meta:
     """Keywords of JSON Schema that are documented, and checked elsewhere."""
     return Meta(extra_json_schema=keywords)
@@ -53,7 +60,7 @@ LogitBias = Annotated[
     told(maxProperties=params.MAX_BIASES, propertyNames={"pattern": "^[0-9]{1,20}$"}),
 ]
 NumLogprobs = Annotated[int, _within(0, params.MAX_LOGPROBS)]
+CacheKey = Annotated[str, told(minLength=1, maxLength=MAX_CACHE_KEY)]
+CacheRetention = Annotated[str, told(enum=list(RETENTIONS_S))]
 Priority = Annotated[int, _within(-MAX_PRIORITY, MAX_PRIORITY)]
 ServiceTier = Annotated[str, told(enum=list(SERVICE_TIERS))]
-StopSequences = Annotated[list[_Stop], told(maxItems=param_checks.MAX_STOPS)]
-MessageTier = Annotated[str, told(enum=["standard_only", *SERVICE_TIERS])]

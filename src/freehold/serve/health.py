@@ -3,6 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from freehold.errors import EngineError
 from freehold.serve.failure import describe, respond
 from freehold.serve.service import Service
 
@@ -13,8 +14,12 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """The model is loaded, the engine makes progress or is idle, and the server isn't shutting down; else 503."""
+    """The model is loaded and warm, the engine makes progress or is idle, and the server isn't shutting down; else
+    503."""
     service: Service = request.app.state.service
-    if reason := service.not_ready():
+    reason = service.not_ready()
+    if reason is None and service.load.cold:
+        reason = EngineError(service.load.cold, code="warming_up")
+    if reason is not None:
         return respond(*describe(reason))
     return PlainTextResponse("ok")

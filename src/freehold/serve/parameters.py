@@ -7,6 +7,7 @@ from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY
 from freehold.serve.caller import Caller
 from freehold.serve.field_types import SERVICE_TIERS
+from freehold.serve.pinning import pin_of
 from freehold.serve.schema import SamplingFields
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
@@ -63,6 +64,7 @@ def handling_of(body: SamplingFields, caller: Caller) -> Handling:
     check_int("priority", priority, -MAX_PRIORITY, MAX_PRIORITY, "lower goes first")
     return Handling(
         cache_namespace=caller.cache_namespace(body.cache_salt or ""),
+        pin=pin_of(body),
         service=caller.service or SERVICE_TIERS[tier],
         priority=priority,
     )

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from freehold.serve import field_types as types
 from freehold.serve.tool_schema import ToolCall, ToolCallDelta
 
-IGNORED = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+IGNORED = frozenset({"user", "metadata", "safety_identifier"})
 """Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -85,6 +85,8 @@ class SamplingFields(Body, kw_only=True):
     allowed_token_ids: types.AllowedTokenIds | None = None
     prompt_logprobs: types.NumLogprobs | None = None
     cache_salt: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    prompt_cache_key: types.CacheKey | None = None
+    prompt_cache_retention: types.CacheRetention | None = None
     service_tier: types.ServiceTier | None = None
     priority: types.Priority | None = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import msgspec
 
 from freehold.errors import RequestError
-from freehold.protocol import EngineInfo, Generate, Grammar, RequestId, Sampling, ServiceClass
+from freehold.protocol import EngineInfo, Generate, Grammar, Pin, RequestId, Sampling, ServiceClass
 from freehold.text.answer import Reading
 from freehold.text.params import SamplingParams, context_room
 from freehold.text.stream import PLAIN, TextStream
@@ -24,6 +24,8 @@ class Handling:
     reading: Reading = PLAIN
     digests: bool = False
     cache_namespace: str = ""
+    pin: Pin | None = None
+    is_public: bool = False
     service: ServiceClass = "interactive"
     priority: int = 0
     deadline_s: float | None = None

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from freehold.kv.blocks import BlockPool, BlockTable
 from freehold.kv.check import InvariantError, check_pool
-from freehold.kv.prefix import PARITY_POS, Match, Node, PrefixTree, num_common
+from freehold.kv.nodes import PARITY_POS, PUBLIC, Node, num_common
+from freehold.kv.prefix import Match, PrefixTree
 
 SIZE = 4
 Sequence = tuple[int, ...]
@@ -183,17 +184,16 @@ def test_what_is_costly_to_compute_stays_longer() -> None:
 def test_pins_hold_until_they_expire_but_never_against_need() -> None:
     cache = Cache(4)
     cache.keep((1,) * 8)
-    assert cache.tree.pin("", (1,) * 9, until_s=10.0) == 8
-    assert cache.tree.pin("", (2,) * 8, until_s=10.0) == 0
+    assert cache.tree.pins.pin("", "mine", cache.tree.match("", (1,) * 9, 9).nodes, until_s=10.0) == 2
     for first_id in range(2, 20):
         cache.keep((first_id,) * SIZE)
     assert cache.num_cached((1,) * 8) == 8
-    cache.tree.unpin_expired(9.9)
+    cache.tree.pins.expire(9.9)
     cache.keep((50,) * 8)
     assert cache.num_cached((1,) * 8) == 8
     cache.keep((51,) * 12)
     assert cache.num_cached((1,) * 8) == 4, "a request that needs three of four blocks gets them"
-    cache.tree.unpin_expired(10.0)
+    cache.tree.pins.expire(10.0)
     cache.keep((52,) * SIZE)
     cache.keep((53,) * 12)
     assert cache.num_cached((1,) * 8) == 0
@@ -252,3 +252,45 @@ def test_the_checker_sees_what_is_wrong_with_a_tree() -> None:
         spoil(cache)
         with pytest.raises(InvariantError):
             cache.check()
+
+
+def test_namespaces_go_on_from_what_is_public_and_see_nothing_else_of_each_other() -> None:
+    cache = Cache(20)
+    cache.keep((1,) * 10, PUBLIC)
+    assert cache.num_cached((1,) * 12, "a") == 10
+    cache.keep((1,) * 9 + (2,) * 11, "a")
+    assert cache.num_cached((1,) * 9 + (2,) * 11, "a") == 20
+    assert cache.num_cached((1,) * 9 + (2,) * 11, "b") == 9, "all that is public, and no token of another's"
+    assert cache.num_cached((1,) * 9 + (2,) * 11, PUBLIC) == 9
+    cache.keep((1,) * 9 + (2,) * 3 + (3,) * 4, "b")
+    assert cache.num_cached((1,) * 9 + (2,) * 3 + (3,) * 4, "a") == 12
+    cache.tree.evict(cache.pool.num_evictable)
+    assert cache.tree._roots == {}
+
+
+def test_what_is_public_goes_after_all_that_follows_it() -> None:
+    cache = Cache(6)
+    cache.keep((1,) * 8, PUBLIC)
+    cache.keep((1,) * 8 + (2,) * 8, "a")
+    for first_id in range(10, 30):
+        cache.keep((first_id,) * SIZE, "b")
+        num_cached = cache.num_cached((1,) * 8 + (2,) * 8, "a")
+        assert cache.num_cached((1,) * 8, "c") == min(num_cached, 8)
+    assert num_cached == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 2), min_size=1, max_size=20)), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_a_namespace_finds_what_it_kept_and_what_is_public_and_no_more(kept: list[tuple[str, list[int]]]) -> None:
+    """Against the obvious way, where everything fits."""
+    cache = Cache(400)
+    public = [(0,) * 9, (0, 1) * 6, (2,) * 5]
+    for ids in public:
+        cache.keep(ids, PUBLIC)
+    mine: dict[str, list[Sequence]] = {"a": [], "b": []}
+    for namespace, ids in kept:
+        for asking, known in mine.items():
+            longest = max(num_common(ids, other) for other in [*known, *public])
+            assert cache.num_cached(tuple(ids), asking) == longest
+        cache.keep(tuple(ids), namespace)
+        mine[namespace].append(tuple(ids))

@@ -93,8 +93,6 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "backend": "reference",
         "engine": "thread",
         "host": "0.0.0.0",
-        "api_key": "a-secret-of-32",
-        "allow_no_key": "true",
         "served_model_name": "mine",
         "max_body_bytes": "1M",
         "log_level": "debug",
@@ -102,6 +100,8 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "threads": "3",
         "packed_cache": "always",
         "profile": "true",
+        "warmup_prefixes": str(model),
+        "state_dir": str(tmp_path),
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)
