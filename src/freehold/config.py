@@ -74,6 +74,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         engine: where the engine runs: in a process of its own, which is started again if it dies, or in a thread of the
             server.
         profile: steps are profiled all the time, and ``POST /debug/profile`` answers.
+        api_keys: secrets of keys that may do everything, besides those in `state_dir`.
+        allow_no_key: listen to other machines even if no key exists.
         shutdown_timeout_s: how long running requests may finish after the first SIGTERM or Ctrl-C.
         state_dir: folder for what outlives the server, such as files and batches; None keeps nothing, and the server
             then has no Batch API.
@@ -88,6 +90,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     served_model_name: str = "smollm2"
     engine: EnginePlace = "process"
     profile: bool = False
+    api_keys: tuple[str, ...] = ()
+    allow_no_key: bool = False
     shutdown_timeout_s: float = 30.0
     max_body_bytes: int = 4 << 20
     state_dir: Path | None = None

@@ -46,6 +46,10 @@ class JournalError(UserError):
     """A batch's journal can't be used for this run. The message names the file and says what differs."""
 
 
+class StateError(UserError):
+    """The server's state on disk (keys, usage) can't be read or written. The message names the file."""
+
+
 class RequestError(FreeholdError):
     """A request is wrong.
 
@@ -65,6 +69,20 @@ class EngineError(FreeholdError):
 
     Attributes:
         code: a short machine-readable reason, such as ``engine_stopped``.
+        retry_after_s: when it makes sense to try again, in seconds; None if nobody knows.
+    """
+
+    def __init__(self, message: str, *, code: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+
+class LimitError(FreeholdError):
+    """A key has used what it may use for now.
+
+    Attributes:
+        code: ``rate_limit_exceeded``, or ``insufficient_quota`` if a budget of tokens is spent.
         retry_after_s: when it makes sense to try again, in seconds; None if nobody knows.
     """
 

@@ -86,6 +86,8 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         served_model_name=values["served_model_name"].value,
         engine=values["engine"].value,
         profile=values["profile"].value,
+        api_keys=_optional(values, "api_key") or (),
+        allow_no_key=values["allow_no_key"].value,
         shutdown_timeout_s=values["shutdown_timeout"].value,
         max_body_bytes=values["max_body_bytes"].value,
         state_dir=values["state_dir"].value,
@@ -182,6 +184,10 @@ def _optional(values: Mapping[str, Value], name: str) -> Any:
 
 def _shown(name: str, value: Any) -> str:
     setting = SETTINGS_BY_NAME[name]
+    if setting.is_secret and isinstance(value, tuple):
+        return f"{len(value)} hidden"
+    if isinstance(value, tuple):
+        return ", ".join(value)
     if setting.is_switch:
         return str(value).lower()
     return format_size(value) if setting.kind.parse is parse_size and isinstance(value, int) else str(value)
@@ -224,12 +230,21 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
 
 
 def _parse(setting: Setting, raw: Any, source: str) -> Any:
+    if setting.kind.is_list:
+        given = raw if isinstance(raw, list | tuple) else [raw]
+        items = [item for some in given for item in (some.split(",") if isinstance(some, str) else [some])]
+        return tuple(_parse_one(setting, item, source) for item in items)
+    return _parse_one(setting, raw, source)
+
+
+def _parse_one(setting: Setting, raw: Any, source: str) -> Any:
+    shown = "what was given" if setting.is_secret else repr(str(raw))
     if (isinstance(raw, bool) and not setting.is_switch) or not isinstance(raw, str | int | float | Path):
-        raise ConfigError(f"{setting.name} can't be {raw!r} (from {source})")
+        raise ConfigError(f"{setting.name} can't be {shown} (from {source})")
     try:
-        return setting.kind.parse(str(raw))
+        return setting.kind.parse(str(raw).strip() if setting.kind.is_list else str(raw))
     except ValueError as error:
-        raise ConfigError(f"{setting.name} can't be {str(raw)!r} (from {source}): it is {error}") from None
+        raise ConfigError(f"{setting.name} can't be {shown} (from {source}): it is {error}") from None
 
 
 def _require_known(name: str, known: Iterable[str], what: str) -> None:

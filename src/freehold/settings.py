@@ -23,10 +23,12 @@ class Kind:
     Attributes:
         parse: makes the value from its text; raises ValueError that says what is accepted.
         metavar: stands for a value in ``--help``.
+        is_list: a tuple of such values: a flag given several times, a list in the file, or a text with commas.
     """
 
     parse: Callable[[str], Any]
     metavar: str
+    is_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Setting:
         default: text of the default; None if `freehold.resolve` works it out.
         aliases: shorter flags that other servers use.
         serve_only: meaningless without a server.
+        is_secret: its value is never shown.
         unset: what ``--show-config`` says of it if nobody gave it and nothing is worked out.
     """
 
@@ -48,6 +51,7 @@ class Setting:
     default: str | None = None
     aliases: tuple[str, ...] = ()
     serve_only: bool = False
+    is_secret: bool = False
     unset: str = ""
 
     @property
@@ -125,6 +129,12 @@ def _switch(text: str) -> bool:
 def _text(text: str) -> str:
     if not text or not text.isprintable():
         raise ValueError("a name without control characters")
+    return text
+
+
+def _secret(text: str) -> str:
+    if not re.fullmatch(r"[!-~]{8,200}", text):
+        raise ValueError("8 to 200 visible ASCII characters")
     return text
 
 
@@ -221,6 +231,22 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("host", Kind(_text, "ADDRESS"), "address to listen on", "127.0.0.1", serve_only=True),
     Setting("port", _integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
     Setting(
+        "api_key",
+        Kind(_secret, "KEY", is_list=True),
+        "a key for everything, besides those of `freehold keys`; may be given several times. Other users of the "
+        "machine see flags, but not variables",
+        serve_only=True,
+        is_secret=True,
+        unset="none",
+    ),
+    Setting(
+        "allow_no_key",
+        Kind(_switch, "{true,false}"),
+        "listen to other machines even if no key exists",
+        "false",
+        serve_only=True,
+    ),
+    Setting(
         "served_model_name",
         Kind(_text, "NAME"),
         "model name in the API; default: the model's name",
@@ -245,7 +271,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "state_dir",
         _FOLDER,
-        "folder for files and batches; default: state in the folder of the model store",
+        "folder for keys, usage, files and batches; default: state in the folder of the model store",
         serve_only=True,
     ),
     Setting("max_file_bytes", _SIZE, "largest uploaded file", "200M", serve_only=True),

@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import openai
 import uvloop
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from freehold.backends.script import Item, Scripts
 from freehold.config import EngineConfig, ServeConfig
@@ -18,6 +20,8 @@ from freehold.engine.aio import AsyncEngine
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.files.vocabulary import TextAssets
+from freehold.serve.access import open_access
+from freehold.serve.app import build_app
 from freehold.serve.server import bind, build_server, build_service, drain
 
 TIMEOUT_S = 60.0
@@ -64,12 +68,23 @@ class Server:
 
     async def _serve(self, listener: Any) -> None:
         self._loop, self._signals = asyncio.get_running_loop(), asyncio.Queue[signal.Signals]()
-        self.service = build_service(AsyncEngine(self.engine), self.text, self._config)
+        gatekeeper = open_access(self._config)
+        self.service = build_service(AsyncEngine(self.engine), self.text, self._config, gatekeeper)
         server = build_server(self.service)
         draining = self._loop.create_task(drain(self.service, self._signals, server))
         self._started.set()
         await server.serve(sockets=[listener])
         await draining
+        gatekeeper.close()
+
+    @property
+    def routes(self) -> list[Route]:
+        """Everything that the application answers, behind guard and gate."""
+        app: Any = build_app(self.service)
+        while not isinstance(app, Starlette):
+            app = app._app
+        assert all(isinstance(route, Route) for route in app.routes), "the gate knows no other kinds of routes"
+        return [route for route in app.routes if isinstance(route, Route)]
 
     def send_signal(self) -> None:
         """What SIGTERM does to a serving process."""

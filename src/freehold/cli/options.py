@@ -34,7 +34,7 @@ def with_settings(*, serve: bool, model: bool = True) -> Callable[[Callable[...,
         @wraps(command)
         def run(**arguments: Any) -> None:
             given = {chosen[name].name: arguments.pop(name) for name in chosen}
-            command(**arguments, flags={name: text for name, text in given.items() if text is not None})
+            command(**arguments, flags={name: text for name, text in given.items() if text not in (None, [])})
 
         parameters = [
             *(p for p in inspect.signature(command).parameters.values() if p.name != "flags"),
@@ -69,9 +69,8 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         return inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, switch]
         )
+    kind: Any = list[str] | None if setting.kind.is_list else str | None
     option = typer.Option(
         *setting.aliases, setting.flag, help=text + default, show_default=False, metavar=setting.kind.metavar
     )
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])

@@ -12,9 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from freehold.serve.framing import Framing
+from freehold.serve.gate import visit_of
 from freehold.serve.generation import Piece, count, fold, run
 from freehold.serve.parameters import wants_usage
-from freehold.serve.reply import EventStream, Record, record_of, while_connected
+from freehold.serve.record import Record, record_of
+from freehold.serve.reply import EventStream, while_connected
 from freehold.serve.schema import SamplingFields, Usage
 from freehold.serve.service import Service, fresh_seed
 from freehold.text.jobs import Job
@@ -69,20 +72,23 @@ class Form(Protocol):
     @property
     def head(self) -> Head: ...
 
+    @property
+    def framing(self) -> Framing: ...
+
     def begin(self, index: int) -> Iterable[msgspec.Struct]:
         """Chunks of one answer before anything is generated."""
         ...
 
-    def go_on(self, piece: Piece) -> msgspec.Struct | None:
-        """What a piece adds; None if that is nothing."""
+    def go_on(self, piece: Piece) -> Iterable[msgspec.Struct]:
+        """Chunks of what a piece adds."""
         ...
 
-    def end(self, index: int, result: TextResult) -> msgspec.Struct:
-        """The chunk that tells why an answer ended."""
+    def end(self, index: int, result: TextResult) -> Iterable[msgspec.Struct]:
+        """Chunks that tell why an answer ended."""
         ...
 
-    def sum_up(self, usage: Usage) -> msgspec.Struct:
-        """The last chunk of a stream that shall tell its usage."""
+    def sum_up(self, usage: Usage) -> Iterable[msgspec.Struct]:
+        """The last chunks of a stream that shall tell its usage."""
         ...
 
     def whole(self, results: Sequence[TextResult], usage: Usage) -> msgspec.Struct:
@@ -99,13 +105,16 @@ async def respond(
         held: left when the answer has ended; a streamed one takes it over.
 
     Raises:
+        RequestError, LimitError: it may use more tokens than its key has left.
         ClientLeftError, EngineError: of an answer that isn't streamed.
     """
     record = record_of(request.scope)
     record.num_prompt_tokens = sum(len(job.generate.prompt_ids) for job in jobs[:: form.head.n])
+    max_output = sum(job.generate.sampling.max_tokens for job in jobs)
+    visit_of(request.scope).reserve(record.num_prompt_tokens + max_output)
     headers = {"x-seed": str(form.head.seed)}
     if stream:
-        return EventStream(_events(service, form, jobs, record), headers, held.pop_all())
+        return EventStream(_events(service, form, jobs, record), form.framing, headers, held.pop_all())
     results = await while_connected(request.receive, fold(run(service.engine, jobs, record), len(jobs)))
     num_scores = sum(len(result.logprobs) + len(result.prompt_logprobs) for result in results)
     if num_scores:  # of a long prompt they take a second to write, in which others must be answered
@@ -130,10 +139,12 @@ async def _events(
     results: dict[int, TextResult] = {}
     async with aclosing(run(service.engine, jobs, record)) as pieces:
         async for piece in pieces:
-            if (chunk_or_none := form.go_on(piece)) is not None:
-                yield chunk_or_none
+            for chunk in form.go_on(piece):
+                yield chunk
             if piece.result is not None:
                 results[piece.index] = piece.result
-                yield form.end(piece.index, piece.result)
+                for chunk in form.end(piece.index, piece.result):
+                    yield chunk
     if form.head.with_usage:
-        yield form.sum_up(count([results[index] for index in range(len(jobs))], form.head.n))
+        for chunk in form.sum_up(count([results[index] for index in range(len(jobs))], form.head.n)):
+            yield chunk

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors, and the guard around them."""
+"""The ASGI application: routes, errors, and around them the gate and the guard."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -8,6 +8,7 @@ from freehold.errors import FreeholdError
 from freehold.serve.endpoint import routes
 from freehold.serve.endpoints import ENDPOINTS
 from freehold.serve.failure import handle
+from freehold.serve.gate import Gate
 from freehold.serve.guard import Guard
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
@@ -17,16 +18,18 @@ from freehold.serve.warmup import WarmUp
 def build_app(service: Service) -> ASGIApp:
     """The server of one model."""
     app = _routed(service)
+    needs = {endpoint.path: endpoint.needs for endpoint in ENDPOINTS}
+    gate = Gate(app, service.gatekeeper, needs, service.config.served_model_name)
     if service.batches is not None:
-        service.batches.start(app)
+        service.batches.start(gate)
     if service.config.warmup_prefixes is not None:
         app.state.warm_up = WarmUp(service, service.config.warmup_prefixes)
         app.state.warm_up.start()
-    return Guard(app, service.config.host)
+    return Guard(gate, service.config.host)
 
 
 def _routed(service: Service) -> Starlette:
-    """Routes and errors, without the guard."""
+    """Routes and errors, without gate and guard."""
     app = Starlette(
         routes=routes(ENDPOINTS),
         exception_handlers={

@@ -1,9 +1,12 @@
-"""On whose behalf a request is served, and how urgently. Whoever lets a request in puts it into the request's scope."""
+"""On whose behalf a request is served, and how urgently. The gate puts it into the request's scope, or whoever makes a
+request within the server: HTTP can't set it."""
 
 from dataclasses import dataclass
 
 from starlette.types import Scope
 
+from freehold.access.keys import ANYONE, EVERYTHING, KeyId
+from freehold.access.keys import Scope as KeyScope
 from freehold.protocol import ServiceClass
 
 SCOPE_KEY = "freehold.caller"
@@ -15,10 +18,12 @@ class Caller:
 
     Attributes:
         key_id: of the key that the request came with; empty where there are no keys. It holds no space.
+        scope: what the key may ask for.
         service: the class that the request is served in, whatever its body says; None leaves it to the body.
     """
 
-    key_id: str = ""
+    key_id: KeyId = ANYONE
+    scope: KeyScope = EVERYTHING
     service: ServiceClass | None = None
 
     def cache_namespace(self, salt: str) -> str:

@@ -49,7 +49,7 @@ def check(service: Service, body: ChatRequest, caller: Caller) -> tuple[Sampling
     Raises:
         RequestError, HttpError: by name.
     """
-    service.check_model(body.model)
+    service.check_model(body.model, caller)
     params = _params(body, service.info.vocab_size)
     wants_usage(body)
     return params, handling_of(body, caller)

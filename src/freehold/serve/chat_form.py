@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from freehold.serve.answer import Head
+from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece
 from freehold.serve.logprobs import chat_logprobs, prompt_logprobs
 from freehold.serve.schema import ChatChoice, ChatChunk, ChatCompletion, ChatMessage, ChunkChoice, Delta, Usage
@@ -22,6 +23,7 @@ class ChatForm:
     head: Head
     prompt_ids: Sequence[int]
     params: SamplingParams
+    framing: Framing = DATA_ONLY
 
     def begin(self, index: int) -> Iterator[ChatChunk]:
         """The role."""
@@ -30,27 +32,27 @@ class ChatForm:
             chunk.prompt_token_ids = list(self.prompt_ids)
         yield chunk
 
-    def go_on(self, piece: Piece) -> ChatChunk | None:
+    def go_on(self, piece: Piece) -> Iterator[ChatChunk]:
         """New parts, or ids that add none yet."""
         delta = piece.delta
         token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
         if not delta.parts and not token_ids and not delta.logprobs:
-            return None
+            return
         logprobs = chat_logprobs(delta.logprobs) if delta.logprobs else None
-        return self._chunk(ChunkChoice(piece.index, delta_of(delta.parts), logprobs=logprobs, token_ids=token_ids))
+        yield self._chunk(ChunkChoice(piece.index, delta_of(delta.parts), logprobs=logprobs, token_ids=token_ids))
 
-    def end(self, index: int, result: TextResult) -> ChatChunk:
+    def end(self, index: int, result: TextResult) -> Iterator[ChatChunk]:
         """Why it ended, and what vLLM's field tells of the prompt."""
         chunk = self._chunk(ChunkChoice(index, Delta(), finish_reason=result.finish_reason))
         if self.params.prompt_logprobs is not None and index == 0:
             chunk.prompt_logprobs = prompt_logprobs(result.prompt_logprobs, self.params.prompt_logprobs)
-        return chunk
+        yield chunk
 
-    def sum_up(self, usage: Usage) -> ChatChunk:
+    def sum_up(self, usage: Usage) -> Iterator[ChatChunk]:
         """Usage, and no choices."""
         chunk = self._chunk()
         chunk.usage = usage
-        return chunk
+        yield chunk
 
     def whole(self, results: Sequence[TextResult], usage: Usage) -> ChatCompletion:
         """All at once."""

@@ -14,6 +14,7 @@ from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
 from freehold.serve.caller import caller_of
+from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs
 from freehold.serve.parameters import handling_of, sampling_params
@@ -45,7 +46,8 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     """Continue one or several prompts, streamed or whole."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
-    service.check_model(body.model)
+    caller = caller_of(request.scope)
+    service.check_model(body.model, caller)
     params = _params(body, service.info.vocab_size)
     head = Head.of(service, body, params, "cmpl")
     _check_lengths(service, body.prompt)
@@ -56,7 +58,7 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             f"{len(raw_prompts)} prompts times n {params.n} are {num_answers} answers; up to {MAX_ANSWERS} are allowed",
             param="prompt",
         )
-    handling = handling_of(body, caller_of(request.scope))
+    handling = handling_of(body, caller)
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(num_answers, held)
@@ -168,6 +170,8 @@ class _TextForm:
         head: what all its parts share.
     """
 
+    framing: Framing = DATA_ONLY
+
     def __init__(self, head: Head, prompts: Sequence[_Prompt], params: SamplingParams, body: CompletionRequest) -> None:
         self.head = head
         self._prompts = prompts
@@ -191,30 +195,32 @@ class _TextForm:
         choice.prompt_token_ids = list(prompt.ids) if self.head.with_ids else UNSET
         yield self._chunk(choice)
 
-    def go_on(self, piece: Piece) -> Completion | None:
+    def go_on(self, piece: Piece) -> Iterator[Completion]:
         """New text, ids that add none yet, or more of the echo."""
         delta, index = piece.delta, piece.index
         if delta.prompt_logprobs:
-            return self._chunk(self._echo(index, delta.prompt_logprobs)) if self._echoes_scores else None
+            if self._echoes_scores:
+                yield self._chunk(self._echo(index, delta.prompt_logprobs))
+            return
         token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
         if not delta.text and not token_ids and not delta.logprobs:
-            return None
+            return
         choice = TextChoice(index, delta.text, token_ids=token_ids)
         if delta.logprobs:
             choice.logprobs = self._scored(index, delta.logprobs, delta.pieces)
-        return self._chunk(choice)
+        yield self._chunk(choice)
 
-    def end(self, index: int, result: TextResult) -> Completion:
+    def end(self, index: int, result: TextResult) -> Iterator[Completion]:
         """Why it ended, and what vLLM's field tells of the prompt."""
         choice = TextChoice(index, "", finish_reason=result.finish_reason)
         self._add_prompt_logprobs(choice, result)
-        return self._chunk(choice)
+        yield self._chunk(choice)
 
-    def sum_up(self, usage: Usage) -> Completion:
+    def sum_up(self, usage: Usage) -> Iterator[Completion]:
         """Usage, and no choices."""
         chunk = self._chunk()
         chunk.usage = usage
-        return chunk
+        yield chunk
 
     def whole(self, results: Sequence[TextResult], usage: Usage) -> Completion:
         """All at once."""

@@ -12,11 +12,17 @@ from starlette.types import ASGIApp
 
 from freehold.serve.schema import Body
 
-ANY = frozenset({400, 403, 500})
-"""Statuses that each endpoint may answer with: headers that contradict each other, a foreign Host, a fault of ours."""
+ANY = frozenset({400, 401, 403, 429, 500})
+"""Statuses that each endpoint may answer with: headers that contradict each other, no key, a key that isn't for it or
+has used its limits, a foreign Host, a fault of ours."""
+
+NO_KEY = "no key"
+ANY_KEY = "any key"
+ADMIN = "admin"
+"""What an endpoint may need, besides a key for one of `freehold.access.keys.ENDPOINTS`."""
 
 WITH_BODY = frozenset({408, 413, 415})
-GENERATING = frozenset({404, 429, 503})
+GENERATING = frozenset({404, 503})
 
 Handler = Callable[[Request], Awaitable[Response | ASGIApp]]
 
@@ -26,6 +32,8 @@ class Endpoint:
     """One method of one path.
 
     Attributes:
+        needs: what a key must allow: one of `freehold.access.keys.ENDPOINTS`, or `ANY_KEY`, or `ADMIN`; `NO_KEY` for
+            probes.
         handler: answers it; the first paragraph of its docstring is its summary.
         body: what its JSON body is decoded into; None: it takes none.
         body_media: other media type of a body that isn't JSON; its schema is any.
@@ -40,6 +48,7 @@ class Endpoint:
     method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: Handler
+    needs: str = ADMIN
     body: type[Body] | None = None
     body_media: str | None = None
     answer: type[msgspec.Struct] | None = None

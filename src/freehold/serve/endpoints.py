@@ -13,7 +13,7 @@ from freehold.serve.batches.schema import (
 )
 from freehold.serve.chat import create_chat
 from freehold.serve.completions import create_completion
-from freehold.serve.endpoint import GENERATING, Endpoint
+from freehold.serve.endpoint import ANY_KEY, GENERATING, NO_KEY, Endpoint
 from freehold.serve.health import live, ready
 from freehold.serve.models import get_model, list_models
 from freehold.serve.openapi import openapi
@@ -48,74 +48,84 @@ _DOWN = frozenset({503})
 
 _GENERATION = (
     Endpoint(
-        method="POST", path="/v1/chat/completions", handler=create_chat,
+        method="POST", path="/v1/chat/completions", needs="chat", handler=create_chat,
         body=ChatRequest, answer=ChatCompletion, events=ChatChunk, errors=GENERATING, headers=_SEED,
     ),
     Endpoint(
-        method="POST", path="/v1/completions", handler=create_completion,
+        method="POST", path="/v1/completions", needs="completions", handler=create_completion,
         body=CompletionRequest, answer=Completion, events=Completion, errors=GENERATING, headers=_SEED,
     ),
 )  # fmt: skip
 _TEXT = (
     Endpoint(
-        method="POST", path="/tokenize", handler=tokenize, body=TokenizeRequest, answer=Tokenized, errors=_UNKNOWN
+        method="POST", path="/tokenize", needs="tokenize", handler=tokenize,
+        body=TokenizeRequest, answer=Tokenized, errors=_UNKNOWN,
     ),
     Endpoint(
-        method="POST", path="/detokenize", handler=detokenize,
+        method="POST", path="/detokenize", needs="tokenize", handler=detokenize,
         body=DetokenizeRequest, answer=Detokenized, errors=_UNKNOWN,
     ),
     Endpoint(
-        method="POST", path="/apply-template", handler=apply_template,
+        method="POST", path="/apply-template", needs="tokenize", handler=apply_template,
         body=ChatRequest, answer=AppliedTemplate, errors=_UNKNOWN,
     ),
-    Endpoint(method="GET", path="/tokenizer_info", handler=tokenizer_info, answer=TokenizerInfo),
+    Endpoint(method="GET", path="/tokenizer_info", needs="tokenize", handler=tokenizer_info, answer=TokenizerInfo),
 )  # fmt: skip
 _STORED = frozenset({404, 503})
 _FILES = (
     Endpoint(
-        method="POST", path="/v1/files", handler=create_file,
+        method="POST", path="/v1/files", needs="files", handler=create_file,
         body_media="multipart/form-data", answer=FileObject, errors=_STORED | {507},
     ),
     Endpoint(
-        method="GET", path="/v1/files", handler=list_files, answer=FilePage, errors=_STORED,
+        method="GET", path="/v1/files", needs="files", handler=list_files, answer=FilePage, errors=_STORED,
         query={"purpose": (), "after": (), "limit": (), "order": ("asc", "desc")},
     ),
-    Endpoint(method="GET", path="/v1/files/{file_id}", handler=get_file, answer=FileObject, errors=_STORED),
     Endpoint(
-        method="DELETE", path="/v1/files/{file_id}", handler=delete_file, answer=FileDeleted, errors=_STORED | {409}
+        method="GET", path="/v1/files/{file_id}", needs="files", handler=get_file, answer=FileObject, errors=_STORED
     ),
     Endpoint(
-        method="GET", path="/v1/files/{file_id}/content", handler=get_content,
+        method="DELETE", path="/v1/files/{file_id}", needs="files", handler=delete_file,
+        answer=FileDeleted, errors=_STORED | {409},
+    ),
+    Endpoint(
+        method="GET", path="/v1/files/{file_id}/content", needs="files", handler=get_content,
         media=("application/octet-stream",), errors=_STORED | {410},
     ),
 )  # fmt: skip
 _BATCHES = (
     Endpoint(
-        method="POST", path="/v1/batches", handler=create_batch,
+        method="POST", path="/v1/batches", needs="batches", handler=create_batch,
         body=BatchRequest, answer=BatchObject, errors=_STORED | {409, 429, 507},
     ),
     Endpoint(
-        method="GET", path="/v1/batches", handler=list_batches, answer=BatchPage, errors=_STORED,
+        method="GET", path="/v1/batches", needs="batches", handler=list_batches, answer=BatchPage, errors=_STORED,
         query={"after": (), "limit": ()},
     ),
-    Endpoint(method="GET", path="/v1/batches/{batch_id}", handler=get_batch, answer=BatchObject, errors=_STORED),
     Endpoint(
-        method="POST", path="/v1/batches/{batch_id}/cancel", handler=cancel_batch,
+        method="GET", path="/v1/batches/{batch_id}", needs="batches", handler=get_batch,
+        answer=BatchObject, errors=_STORED,
+    ),
+    Endpoint(
+        method="POST", path="/v1/batches/{batch_id}/cancel", needs="batches", handler=cancel_batch,
         answer=BatchObject, errors=_STORED | {409},
     ),
 )  # fmt: skip
 _ABOUT = (
-    Endpoint(method="GET", path="/v1/models", handler=list_models, answer=ModelList),
-    Endpoint(method="GET", path="/v1/models/{model:path}", handler=get_model, answer=ModelCard, errors=_UNKNOWN),
+    Endpoint(method="GET", path="/v1/models", needs=ANY_KEY, handler=list_models, answer=ModelList),
     Endpoint(
-        method="POST", path="/debug/profile", handler=profile,
+        method="GET", path="/v1/models/{model:path}", needs=ANY_KEY, handler=get_model,
+        answer=ModelCard, errors=_UNKNOWN,
+    ),
+    Endpoint(
+        method="POST", path="/debug/profile", needs="debug", handler=profile,
         body=ProfileRequest, answer=ProfileAnswer, media=(*_JSON, *_PLAIN), query={"format": FORMS},
         errors=frozenset({404, 409, 501, 503}),
     ),
-    Endpoint(method="GET", path="/openapi.json", handler=openapi, media=_JSON),
-    Endpoint(method="GET", path="/livez", handler=live, media=_PLAIN),
-    Endpoint(method="GET", path="/readyz", handler=ready, media=_PLAIN, errors=_DOWN),
-    Endpoint(method="GET", path="/health", handler=ready, media=_PLAIN, errors=_DOWN),
+    Endpoint(method="GET", path="/openapi.json", needs=ANY_KEY, handler=openapi, media=_JSON),
+    Endpoint(method="GET", path="/livez", needs=NO_KEY, handler=live, media=_PLAIN),
+    Endpoint(method="GET", path="/readyz", needs=NO_KEY, handler=ready, media=_PLAIN, errors=_DOWN),
+    Endpoint(method="GET", path="/health", needs=NO_KEY, handler=ready, media=_PLAIN, errors=_DOWN),
 )  # fmt: skip
 
 ENDPOINTS = (*_GENERATION, *_TEXT, *_FILES, *_BATCHES, *_ABOUT)

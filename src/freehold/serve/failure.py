@@ -8,8 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from freehold.errors import EngineError, FreeholdError, RequestError
+from freehold.errors import EngineError, FreeholdError, LimitError, RequestError
+from freehold.serve.messages.failure import is_of_messages, message_failure
+from freehold.serve.record import Record, record_of
 from freehold.serve.schema import Failure, FailureBody
 
 RETRY_AFTER_S = 1
@@ -54,6 +57,8 @@ def describe(error: Exception) -> tuple[int, Failure]:
         case EngineError():
             status = _STATUSES.get(error.code, 500)
             return status, _failure(status, str(error), None, error.code)
+        case LimitError():
+            return 429, _failure(429, str(error), None, error.code)
         case HTTPException():
             return error.status_code, _failure(error.status_code, error.detail, None, _CODES.get(error.status_code))
     return 500, _failure(500, "the server failed; its log has the details under this request's id", None, "internal")
@@ -65,32 +70,49 @@ def respond(
     """The answer that carries a failure, with Retry-After, in whole seconds, where trying again can help."""
     wait_s = max(RETRY_AFTER_S, math.ceil(retry_after_s or 0))
     retry = {"retry-after": str(wait_s)} if status in {429, 503} else {}
-    return Response(
-        msgspec.json.encode(FailureBody(failure)),
-        status,
-        media_type="application/json",
-        headers={**retry, **(headers or {})},
-    )
+    return _FailureResponse(status, failure, {**retry, **(headers or {})})
 
 
 async def handle(request: Request, error: Exception) -> Response:
     """Starlette's hook for exceptions."""
+    record = record_of(request.scope)
+    if not isinstance(error, HTTPException):
+        return refusal(error, record)
     status, failure = describe(error)
-    if isinstance(error, HTTPException):
-        remedy = f"; this server has {_paths(request)}" if status in {404, 405} else ""
-        failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
-    if status < 500 and (record := request.scope.get("freehold.record")) is not None:
-        field = f" field={ascii(failure.param[:60])[1:-1]}" if failure.param else ""
-        record.refusal = f"{failure.code}{field}"
-    headers = error.headers if isinstance(error, HTTPException) else None
-    retry_after_s = error.retry_after_s if isinstance(error, EngineError) else None
-    return respond(status, failure, headers, retry_after_s)
+    remedy = f"; this server has {_paths(request)}" if status in {404, 405} else ""
+    failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
+    record.note_refusal(status, failure.code, failure.param)
+    return respond(status, failure, error.headers)
+
+
+def refusal(error: Exception, record: Record, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that tells of an error, which is noted in the request's record."""
+    status, failure = describe(error)
+    record.note_refusal(status, failure.code, failure.param)
+    retry_after_s = error.retry_after_s if isinstance(error, EngineError | LimitError) else None
+    spent = {"x-should-retry": "false"} if failure.code == "insufficient_quota" else {}
+    return respond(status, failure, {**spent, **(headers or {})}, retry_after_s)
 
 
 def _paths(request: Request) -> str:
     """What the server answers, as ``POST /v1/completions, GET /v1/models``."""
     routes = (route for route in request.app.routes if isinstance(route, Route))
     return ", ".join(f"{min(route.methods or ())} {route.path}" for route in routes)
+
+
+class _FailureResponse(Response):
+    """A failure, in the shape of the surface that was asked."""
+
+    def __init__(self, status: int, failure: Failure, headers: Mapping[str, str]) -> None:
+        super().__init__(msgspec.json.encode(FailureBody(failure)), status, headers, "application/json")
+        self._failure = failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_of_messages(scope["path"]):
+            shaped = message_failure(self.status_code, self._failure, record_of(scope).request_id)
+            self.body = msgspec.json.encode(shaped)
+            self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
 def _failure(status: int, message: str, param: str | None, code: str | None) -> Failure:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, RequestError
 from freehold.protocol import Finish, Grammar
-from freehold.serve.reply import Record
+from freehold.serve.record import Record
 from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
 from freehold.serve.service import Service
 from freehold.text.jobs import Handling, Job, JobPlanner
@@ -79,18 +79,26 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
     """Pieces of all jobs as they come, each job's in order. Closing the iterator early aborts what still runs.
 
     Args:
-        record: learns when the first token came, how many came, and how the answers ended.
+        record: learns when the first token came, how many came or were reused, and how the answers ended.
 
     Raises:
         EngineError: the engine failed, ended or cancelled a request; the others are aborted.
     """
+    num_seen = [0] * len(jobs)
     async with aclosing(_answer(engine, 0, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
         async for piece in pieces:
             if piece.delta.token_ids:
                 record.first_s = record.first_s or time.monotonic()
                 record.num_output_tokens += len(piece.delta.token_ids)
-            if piece.result is not None and piece.result.finish_reason not in record.outcome.split(","):
-                record.outcome += ("," if record.outcome else "") + piece.result.finish_reason
+                num_seen[piece.index] += len(piece.delta.token_ids)
+            if (result := piece.result) is not None:
+                # As in `count`: exactly what the answer says, which may hold ids that no delta had.
+                record.num_output_tokens += result.num_output_tokens - num_seen[piece.index]
+                if jobs[piece.index].generate.sampling.choice == 0:
+                    record.num_cached_tokens += result.num_cached_tokens
+                record.num_reasoning_tokens += result.num_reasoning_tokens
+                if result.finish_reason not in record.outcome.split(","):
+                    record.outcome += ("," if record.outcome else "") + result.finish_reason
             yield piece
 
 

@@ -9,8 +9,8 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from freehold.serve.failure import HttpError, describe, respond
-from freehold.serve.reply import RECORD_KEY, Record
+from freehold.serve.failure import HttpError, refusal
+from freehold.serve.record import RECORD_KEY, Record
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1"})
@@ -52,8 +52,7 @@ class Guard:
         try:
             if len(headers.getlist("host")) > 1:
                 error = HttpError(400, "the request has several Host headers; send one", code="invalid_header")
-                record.refusal = error.code or ""
-                await respond(*describe(error))(scope, receive, send_on)
+                await refusal(error, record)(scope, receive, send_on)
             elif self._hosts is not None and _host_name(headers.get("host", "")) not in self._hosts:
                 error = HttpError(
                     403,
@@ -61,8 +60,7 @@ class Guard:
                     "listen on another address with --host to be reached under other names",
                     code="host_not_allowed",
                 )
-                record.refusal = error.code or ""
-                await respond(*describe(error))(scope, receive, send_on)
+                await refusal(error, record)(scope, receive, send_on)
             else:
                 await self._app(scope, receive, send_on)
         except Exception:
@@ -93,6 +91,8 @@ def write_line(scope: Scope, record: Record) -> None:
     if not _access.isEnabledFor(level):
         return
     parts = [record.request_id, scope["method"], ascii(scope["path"][:200])[1:-1], str(record.status)]
+    if record.key_id:
+        parts.append(f"key={record.key_id}")
     if record.num_prompt_tokens:
         parts.append(f"prompt={record.num_prompt_tokens} output={record.num_output_tokens}")
     if record.refusal:

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from freehold.serve.caller import SCOPE_KEY, Caller
 from freehold.serve.guard import write_line
-from freehold.serve.reply import CLIENT_LEFT, RECORD_KEY, Record
+from freehold.serve.record import CLIENT_LEFT, RECORD_KEY, Record
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ async def post(app: ASGIApp, path: str, body: bytes, *, caller: Caller, record: 
     """Send JSON to one of the application's routes. Cancelling it is what a client does that leaves.
 
     Args:
-        app: the application inside its guard: whoever calls this answers for the caller.
+        app: the application inside its guard, which takes the caller at its word; a gate asks whether its key is valid.
         record: filled in as for the access log.
 
     """

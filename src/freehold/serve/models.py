@@ -4,6 +4,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from freehold.serve.caller import caller_of
 from freehold.serve.generation import MAX_PROMPT_LOGPROBS
 from freehold.serve.schema import ModelCard, ModelList
 from freehold.serve.service import MAX_ANSWERS, Service
@@ -11,14 +12,16 @@ from freehold.text import param_checks, params
 
 
 async def list_models(request: Request) -> Response:
-    """The served model, as a list of one."""
-    return _json(ModelList([_card(request.app.state.service)]))
+    """The served model, as a list of one; of none if the key isn't for it."""
+    service: Service = request.app.state.service
+    is_seen = caller_of(request.scope).scope.allows_model(service.config.served_model_name)
+    return _json(ModelList([_card(service)] if is_seen else []))
 
 
 async def get_model(request: Request) -> Response:
     """The served model, if that is its name."""
     service: Service = request.app.state.service
-    service.check_model(request.path_params["model"])
+    service.check_model(request.path_params["model"], caller_of(request.scope))
     return _json(_card(service))
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import AbstractContextManager, aclosing
 from typing import Any, TypeVar
@@ -14,17 +13,14 @@ from starlette.types import Receive, Scope, Send
 
 from freehold.errors import FreeholdError
 from freehold.serve.failure import describe
-from freehold.serve.schema import FailureBody
+from freehold.serve.framing import Framing
+from freehold.serve.record import CLIENT_LEFT, record_of
 
 T = TypeVar("T")
 
-RECORD_KEY = "freehold.record"
-"""Where a request's scope has its record."""
+HEARTBEAT_S = 15.0
+"""So long may a stream be silent before it says that it is still there. Proxies cut what is silent for a minute."""
 
-CLIENT_LEFT = 499
-"""Status in the log of a request whose client left, as nginx writes it."""
-
-_DONE = b"data: [DONE]\n\n"
 EVENT_STREAM = "text/event-stream"
 _HEADERS = [
     (b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()),
@@ -33,41 +29,10 @@ _HEADERS = [
 ]
 
 _log = logging.getLogger(__name__)
-_encoder = msgspec.json.Encoder()
 
 
 class ClientLeftError(FreeholdError):
     """The connection closed before the reply was complete; nobody reads on."""
-
-
-class Record:
-    """One request's line in the access log, filled in as it is served.
-
-    Attributes:
-        started_s: when it arrived; seconds of the monotonic clock, as `first_s`.
-        first_s: when the first token of any answer came.
-        refusal: code and field of an error that the client can put right.
-    """
-
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        self.started_s = time.monotonic()
-        self.first_s: float | None = None
-        self.status = 0
-        self.num_prompt_tokens = 0
-        self.num_output_tokens = 0
-        self.outcome = ""
-        self.refusal = ""
-
-    def note_left(self) -> None:
-        """The client left before the reply was complete."""
-        self.status, self.outcome = CLIENT_LEFT, "cancelled"
-
-
-def record_of(scope: Scope) -> Record:
-    """The record that the guard made for a request."""
-    record: Record = scope[RECORD_KEY]
-    return record
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -96,14 +61,15 @@ async def handle_left(request: Request, _error: Exception) -> Response:
 
 
 class EventStream:
-    """A response of server-sent events: each struct as one, then ``[DONE]``.
+    """A response of server-sent events, written as its surface does.
 
-    An error after the first byte becomes an event of its own before ``[DONE]``; a stream never just ends.
+    An error after the first byte becomes an event of its own before the end; a stream never just ends.
     """
 
     def __init__(
         self,
         events: AsyncGenerator[msgspec.Struct, None],
+        framing: Framing,
         headers: Mapping[str, str],
         held: AbstractContextManager[object],
     ) -> None:
@@ -113,8 +79,10 @@ class EventStream:
                 closed before its first step runs nothing.
         """
         self._events = events
+        self._framing = framing
         self._held = held
         self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
+        self._sent_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
@@ -125,19 +93,33 @@ class EventStream:
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        framing, clock = self._framing, asyncio.get_running_loop().time
+        self._sent_s = clock()
+        beating = asyncio.ensure_future(self._beat(send))
         try:
             async with aclosing(self._events):
                 async for event in self._events:
-                    await send(_body(b"data: " + _encoder.encode(event) + b"\n\n"))
+                    await send(_body(framing.event(event)))
+                    self._sent_s = clock()
         except Exception as error:
-            _, failure = describe(error)
+            status, failure = describe(error)
             record = record_of(scope)
             record.outcome = f"failed:{failure.code}"
             if not isinstance(error, FreeholdError):
                 _log.exception("request %s failed", record.request_id)
-            await send(_body(b"data: " + _encoder.encode(FailureBody(failure)) + b"\n\n"))
-        await send(_body(_DONE))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send(_body(framing.failure(status, failure, record.request_id)))
+        finally:
+            beating.cancel()
+        await send({"type": "http.response.body", "body": framing.end, "more_body": False})
+
+    async def _beat(self, send: Send) -> None:
+        """Break silence."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(max(0.0, self._sent_s + HEARTBEAT_S - clock()))
+            if clock() - self._sent_s >= HEARTBEAT_S:
+                await send(_body(self._framing.heartbeat))
+                self._sent_s = clock()
 
 
 def _body(data: bytes) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import uvicorn
 import uvloop
 
 from freehold import __version__
+from freehold.access.gatekeeper import Gatekeeper
 from freehold.config import EngineConfig, ServeConfig
 from freehold.engine.aio import AsyncEngine
 from freehold.engine.handle import EngineHandle
@@ -36,6 +37,7 @@ from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.observe import render
+from freehold.serve.access import open_access
 from freehold.serve.app import build_app
 from freehold.serve.batches.lane import BatchLane
 from freehold.serve.connection import Connection
@@ -96,32 +98,43 @@ def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngin
         engine: loads this configuration already, in its process; None loads it in a thread of this one.
 
     Raises:
-        UserError: the port is taken, the model can't be read, run, or doesn't fit, or a prefix to warm up is wrong.
+        UserError: the keys can't be read, the port is taken, the model can't be read, run, or doesn't fit, or a prefix
+            to warm up is wrong.
         EngineError: the engine has failed for good.
     """
     if config.warmup_prefixes is not None:
         if not engine_config.prefix_caching:
             raise ConfigError("--warmup-prefixes needs the prefix cache; leave --no-enable-prefix-caching out")
         read_prefixes(config.warmup_prefixes)  # a mistake there needn't wait for the model
+    gatekeeper = open_access(config)
     listener = bind(config)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(engine_config, config, listener, engine))
+            runner.run(_serve(engine_config, config, listener, gatekeeper, engine))
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # it is leaving already
         listener.close()
+        gatekeeper.close()
 
 
-def build_service(engine: AsyncEngine, text: TextAssets, config: ServeConfig) -> Service:
+def build_service(
+    engine: AsyncEngine, text: TextAssets, config: ServeConfig, gatekeeper: Gatekeeper | None = None
+) -> Service:
     """What the server of one model shares. Called in its event loop, where profiles are taken from now on if they
-    shall."""
+    shall.
+
+    Args:
+        gatekeeper: who may enter; None: whoever brings one of the configuration's keys.
+    """
+    gatekeeper = gatekeeper or Gatekeeper(config.api_keys)
     profiler = Profiler(engine) if config.profile else None
     if profiler is not None:
         profiler.start()
+    gatekeeper.start()
     grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
     batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
-    return Service(engine, text, config, grammars, profiler, batches)
+    return Service(engine, text, config, grammars, gatekeeper, profiler, batches)
 
 
 def build_server(service: Service) -> uvicorn.Server:
@@ -146,14 +159,19 @@ def build_server(service: Service) -> uvicorn.Server:
 
 
 async def _serve(
-    engine_config: EngineConfig, config: ServeConfig, listener: socket.socket, process: ProcessEngine | None
+    engine_config: EngineConfig,
+    config: ServeConfig,
+    listener: socket.socket,
+    gatekeeper: Gatekeeper,
+    process: ProcessEngine | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals.put_nowait, number)
     engine, text = await _load_or_leave(engine_config, signals, process)
-    service = build_service(AsyncEngine(engine), text, config)
+    service = build_service(AsyncEngine(engine), text, config, gatekeeper)
+    loop.add_signal_handler(signal.SIGHUP, gatekeeper.reload)
     server = build_server(service)
     drained = loop.create_task(drain(service, signals, server))
     watching = loop.create_task(_watch(engine, server))

@@ -5,6 +5,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from freehold.access.gatekeeper import Gatekeeper
 from freehold.config import ServeConfig
 from freehold.engine.aio import AsyncEngine
 from freehold.engine.handle import Places
@@ -13,6 +14,7 @@ from freehold.files.vocabulary import TextAssets
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.protocol import EngineInfo
 from freehold.serve.batches.lane import BatchLane
+from freehold.serve.caller import Caller
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
 from freehold.serve.profiler import Profiler
@@ -47,12 +49,14 @@ class Service:
         profiler: None if steps aren't profiled.
         batches: None if nothing is kept on disk.
         created: when the server started, in Unix seconds.
+        gatekeeper: who may enter.
     """
 
     engine: AsyncEngine
     text: TextAssets
     config: ServeConfig
     grammars: GrammarCompiler
+    gatekeeper: Gatekeeper
     profiler: Profiler | None = None
     batches: BatchLane | None = None
     created: int = field(default_factory=lambda: int(time.time()))
@@ -81,11 +85,11 @@ class Service:
         max_queued = self.engine.engine.max_num_queued_reqs
         return None if max_queued is None else self.info.max_num_seqs + max_queued
 
-    def check_model(self, name: str | None) -> None:
-        """Refuse a name that isn't the served model's; without a name it is meant.
+    def check_model(self, name: str | None, caller: Caller) -> None:
+        """Refuse a name that isn't the served model's, and a key that isn't for it; without a name it is meant.
 
         Raises:
-            HttpError: 404 with the name that is served.
+            HttpError: 404 with the name that is served; 403.
         """
         if name is not None and name != self.config.served_model_name:
             raise HttpError(
@@ -94,6 +98,11 @@ class Service:
                 code="model_not_found",
                 param="model",
             )
+        if not caller.scope.allows_model(self.config.served_model_name):
+            raise HttpError(
+                403, f"this key isn't for the model {self.config.served_model_name!r}", code="model_not_allowed",
+                param="model",
+            )  # fmt: skip
 
     def check_may_fit(self, text: str, param: str) -> None:
         """Refuse a text that can't fit into the context, before any work is put into it.

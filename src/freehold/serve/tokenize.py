@@ -104,7 +104,7 @@ async def tokenize(request: Request) -> Response:
     """The ids that a prompt or a chat has for this model."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _tokenize_decoder)
-    service.check_model(body.model)
+    service.check_model(body.model, caller_of(request.scope))
     _check_form(body)
     return await _answer(request, service, num_bytes, lambda: _tokenized(service, body))
 
@@ -113,7 +113,7 @@ async def detokenize(request: Request) -> Response:
     """The text of ids."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _detokenize_decoder)
-    service.check_model(body.model)
+    service.check_model(body.model, caller_of(request.scope))
     return await _answer(request, service, num_bytes, lambda: _detokenized(service, body.tokens))
 
 

@@ -49,7 +49,8 @@ class TextResult:
     """The whole answer.
 
     Attributes:
-        message: what the parts of all deltas make, `tail` included.
+        message: what `parts` make.
+        parts: those of all deltas, `tail` included.
         tail: parts that became certain at the end only: those of the last delta of a streamed answer.
         token_ids, digests, logprobs: trimmed by the rule of `TextStream`; the latter are empty if none were asked for.
         finish_reason: ``stop`` if a stop string or stop id ended the answer, ``tool_calls`` if it also holds calls,
@@ -63,6 +64,7 @@ class TextResult:
     """
 
     message: Message
+    parts: tuple[Part, ...]
     tail: tuple[Part, ...]
     token_ids: tuple[int, ...]
     digests: tuple[int, ...]
@@ -163,13 +165,15 @@ class TextStream:
         """End the answer with the engine's terminal event: give out what is held, and settle why it ended."""
         # What the last bytes decode to may still complete a stop string.
         tail = self._reader.finish(self._detokenizer.finish(), stops=self._num_ids >= self._min_tokens)
-        message = fold([part for delta in self._deltas for part in delta.parts] + tail)
+        parts = (*_joined(delta.parts for delta in self._deltas), *tail)
+        message = fold(parts)
         reason: AnswerEnd = "stop" if self.stopped else event.reason
         stop = self._reader.stop if self.stopped else event.stop_id
         if not self._wants_output and reason == "stop":
             reason, stop = "length", None
         return TextResult(
             message=message,
+            parts=parts,
             tail=tuple(tail),
             token_ids=_joined(delta.token_ids for delta in self._deltas),
             digests=_joined(delta.digests for delta in self._deltas),

@@ -93,6 +93,8 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "backend": "reference",
         "engine": "thread",
         "host": "0.0.0.0",
+        "api_key": "a-secret-of-32",
+        "allow_no_key": "true",
         "served_model_name": "mine",
         "max_body_bytes": "1M",
         "log_level": "debug",

@@ -3,7 +3,7 @@
 import pytest
 
 from freehold.protocol import Finish, FinishReason, Logprobs, PromptLogprobs, RequestId, Tokens
-from freehold.text.parts import Message
+from freehold.text.parts import Content, Message
 from freehold.text.stream import TextDelta, TextResult, TextStream
 from freehold.text.tokenizer import Tokenizer
 from text_vocabularies import byte_level_tokenizer, sentencepiece_tokenizer
@@ -44,7 +44,10 @@ def test_plain_answer() -> None:
     deltas, result = run(TextStream(byte_level_tokenizer(), []), [[i] for i in ids])
     check(deltas, result)
     assert [delta.text for delta in deltas] == list("abc def")
-    assert result == TextResult(Message("abc def"), (), tuple(ids), result.digests, "length", None, 3, len(ids), 0)
+    parts = tuple(Content(text) for text in "abc def")
+    assert result == TextResult(
+        Message("abc def"), parts, (), tuple(ids), result.digests, "length", None, 3, len(ids), 0
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 50])

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, TypeVarTuple
 import msgspec
 from starlette.types import ASGIApp
 
+from freehold.access.keys import KeyId
 from freehold.errors import FreeholdError, RequestError
 from freehold.serve.batches.batch_store import LinePlace, request_name
 from freehold.serve.batches.lines import InputFileError, parse_line, read_input
@@ -20,7 +21,7 @@ from freehold.serve.batches.state import BatchState
 from freehold.serve.caller import Caller
 from freehold.serve.failure import HttpError, describe
 from freehold.serve.inprocess import Reply, post
-from freehold.serve.reply import Record
+from freehold.serve.record import Record
 from freehold.serve.schema import FailureBody
 
 RETRY_S = 0.5
@@ -164,7 +165,7 @@ class BatchRun:
     async def _answer(self, endpoint: str, body: bytes, request_id: str) -> Reply:
         """What a client would be answered who is patient: refusals for want of room aren't the last word."""
         wait_s, num_deaths = RETRY_S, 0
-        caller = Caller(self._owner, service="batch")
+        caller = Caller(KeyId(self._owner), service="batch")
         while True:
             reply = await post(self._means.app, endpoint, body, caller=caller, record=Record(request_id))
             if reply.status not in _PASSING:

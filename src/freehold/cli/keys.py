@@ -1,0 +1,178 @@
+"""``freehold keys create``, ``list`` and ``revoke``."""
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from freehold import resolve
+from freehold.access.keys import ENDPOINTS, Key, KeyLimits, Scope
+from freehold.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    import sqlite3
+
+app = typer.Typer(help="Keys that clients need, kept hashed in the store.", no_args_is_help=True, rich_markup_mode=None)
+
+MAX_NAME_LENGTH = 64
+
+_LIFETIME = re.compile(r"([0-9]{1,5})([hdwy])")
+_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option("--state-dir", help="The server's --state-dir, if it isn't the usual one.", show_default=False),
+]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False)]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, for the list and the ledger.")],
+    models: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only for these models.", show_default=False)
+    ] = None,
+    endpoints: Annotated[
+        str | None, typer.Option(metavar="A,B", help=f"Only for these of {', '.join(ENDPOINTS)}.", show_default=False)
+    ] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="For everything, metrics and profiles included.")] = False,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="12h, 30d, 4w, 1y, or a day such as 2027-01-31 (UTC).", show_default=False),
+    ] = None,
+    requests_per_minute: Limit = None,
+    tokens_per_minute: Limit = None,
+    concurrent_requests: Limit = None,
+    tokens_per_day: Limit = None,
+    tokens_per_month: Limit = None,
+    state_dir: StateOption = None,
+) -> None:
+    """Make a key and print it. It is shown this once. Running servers know it within a second."""
+    from freehold.access import key_table
+
+    _check_name(name)
+    now_s = time.time()
+    scope = Scope(models=_names(models), endpoints=_endpoints(endpoints), is_admin=admin)
+    limits = KeyLimits(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        concurrent_requests=concurrent_requests,
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
+    )
+    expires_s = None if expires is None else _moment(expires, now_s)
+    with _database(state_dir) as connection:
+        key, secret = key_table.create(connection, name, scope, limits, now_s=now_s, expires_s=expires_s)
+    print(f"key {key.key_id} for {name}; it is shown this once:", file=sys.stderr)
+    print(secret)
+
+
+@app.command("list")
+def list_keys(state_dir: StateOption = None) -> None:
+    """List the keys, revoked and expired ones too, without their secrets."""
+    from freehold.access import key_table
+
+    with _database(state_dir) as connection:
+        keys = key_table.read_all(connection)
+    if not keys:
+        print("no keys; `freehold keys create NAME` makes one")
+        return
+    now_s = time.time()
+    rows = [("ID", "NAME", "STATE", "CREATED", "EXPIRES", "FOR", "LIMITS")] + [_row(key, now_s) for key in keys]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command()
+def revoke(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id or name, as `freehold keys list` shows them.")],
+    state_dir: StateOption = None,
+) -> None:
+    """End a key for good. Running servers refuse it within a second; what runs already may finish."""
+    from freehold.access import key_table
+
+    with _database(state_dir) as connection:
+        revoked = key_table.revoke(connection, key, now_s=time.time())
+    print(f"revoked {revoked.key_id} ({revoked.name})")
+
+
+@contextmanager
+def _database(state_dir: Path | None) -> "Iterator[sqlite3.Connection]":
+    from freehold.access.database import connect, path_in, state_errors
+
+    path = path_in(resolve.lookup("state_dir", {"state_dir": state_dir}).value)
+    connection = connect(path)
+    try:
+        with state_errors(path):
+            yield connection
+    finally:
+        connection.close()
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise ConfigError(f"a key's name has 1 to {MAX_NAME_LENGTH} printable characters, and {name[:100]!r} doesn't")
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """Names between commas.
+
+    Raises:
+        ConfigError: an empty one.
+    """
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ConfigError(f"{text!r} holds an empty name; write names with commas between them")
+    return names
+
+
+def _endpoints(text: str | None) -> tuple[str, ...] | None:
+    names = _names(text)
+    if unknown := [name for name in names or () if name not in ENDPOINTS]:
+        raise ConfigError(f"there is no endpoint {unknown[0]!r}; there are {', '.join(ENDPOINTS)}")
+    return names
+
+
+def _moment(text: str, now_s: float) -> float:
+    """When a key expires, in Unix seconds.
+
+    Raises:
+        ConfigError: it isn't a time, or one that is over.
+    """
+    if match := _LIFETIME.fullmatch(text):
+        expires_s = now_s + int(match[1]) * _UNITS_S[match[2]]
+    else:
+        try:
+            expires_s = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            raise ConfigError(f"expires can't be {text!r}; say 12h, 30d, 4w, 1y, or a day such as 2027-01-31") from None
+    if expires_s <= now_s:
+        raise ConfigError(f"expires can't be {text!r}, which is over already")
+    return expires_s
+
+
+def _row(key: Key, now_s: float) -> tuple[str, ...]:
+    scope = "everything" if key.scope.is_admin else ", ".join(key.scope.endpoints or ("inference",))
+    if key.scope.models is not None:
+        scope += f" of {', '.join(key.scope.models)}"
+    limits = [
+        f"{value} {name.replace('_per_', '/').replace('_', ' ')}"
+        for name in KeyLimits.__struct_fields__
+        if (value := getattr(key.limits, name)) is not None
+    ]
+    expires = "never" if key.expires_s is None else _day(key.expires_s)
+    row = (key.key_id, key.name, key.state(now_s), _day(key.created_s), expires, scope, ", ".join(limits) or "none")
+    return tuple(printable(cell) for cell in row)
+
+
+def _day(moment_s: float) -> str:
+    return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M}"

@@ -1,0 +1,148 @@
+"""The gate: who may go on to the application. Closed by default: a path that nobody listed is an administrator's."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.routing import Match, Route
+from starlette.types import Message, Receive, Scope, Send
+
+from freehold.access.gatekeeper import Gatekeeper
+from freehold.access.meter import Meter, Visit
+from freehold.access.usage import Account, Outcome, Usage
+from freehold.errors import FreeholdError
+from freehold.serve.caller import SCOPE_KEY, caller_of
+from freehold.serve.credentials import CHALLENGE, secret_in, unauthorized
+from freehold.serve.endpoint import ADMIN, ANY_KEY, NO_KEY
+from freehold.serve.failure import HttpError, refusal
+from freehold.serve.record import CLIENT_LEFT, Record, record_of
+
+_IN_LEDGER = frozenset({"chat", "completions", "messages", "responses", "embeddings"})
+"""Endpoints whose requests stand in the ledger of usage."""
+
+_VISIT = "freehold.visit"
+
+
+class Gate:
+    """Wraps the application: every request but the probes' is some key's, and takes its place in the key's limits."""
+
+    def __init__(self, app: Starlette, gatekeeper: Gatekeeper, needs: Mapping[str, str], model: str) -> None:
+        """
+        Args:
+            needs: `Endpoint.needs` by the path of a route. Routes that aren't there are for administrators.
+            model: name of the served model in the ledger.
+        """
+        self._app = app
+        self._needs = needs
+        self._public = {path for path, need in needs.items() if need == NO_KEY}
+        self._gatekeeper = gatekeeper
+        self._model = model
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._public:
+            await self._app(scope, receive, send)
+            return
+        meter: Meter | None = None
+        try:
+            meter = self._meter(scope)
+            endpoint = self._endpoint(scope)
+            _check_endpoint(meter, endpoint, scope["path"])
+            visit = meter.enter()
+        except FreeholdError as error:
+            challenge = CHALLENGE if isinstance(error, HttpError) and error.status == 401 else {}
+            limits = {} if meter is None else meter.headers()
+            await refusal(error, record_of(scope), {**challenge, **limits})(scope, receive, send)
+            return
+        with visit:
+            await self._let_through(visit, endpoint, scope, receive, send)
+
+    async def _let_through(
+        self, visit: Visit, endpoint: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        record = record_of(scope)
+        record.key_id = visit.key_id
+        scope[_VISIT] = visit
+        scope[SCOPE_KEY] = replace(caller_of(scope), key_id=visit.key_id, scope=visit.meter.key.scope)
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                headers = MutableHeaders(scope=message)
+                if not headers.get("content-type", "").startswith("text/event-stream"):
+                    visit.settle(_used(visit, record).num_tokens)  # all is known, so tell what is left now
+                headers.update(visit.meter.headers())
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_on)
+        finally:
+            used = _used(visit, record)
+            visit.settle(used.num_tokens)
+            if endpoint in _IN_LEDGER:
+                account = Account(visit.day, visit.key_id, self._model, outcome_of(record))
+                self._gatekeeper.count(account, used)
+
+    def _meter(self, scope: Scope) -> Meter:
+        """The meter of whoever asks.
+
+        Raises:
+            HttpError: 401; nobody valid does.
+        """
+        if SCOPE_KEY in scope:
+            meter = self._gatekeeper.meter(caller_of(scope).key_id)
+            if meter is None:
+                raise unauthorized("the key that this was asked for with isn't valid any more")
+            return meter
+        if self._gatekeeper.anyone is not None:
+            return self._gatekeeper.anyone
+        meter = self._gatekeeper.recognize(secret_in(Headers(scope=scope)))
+        if meter is None:
+            raise unauthorized("the key is unknown, expired or revoked")
+        return meter
+
+    def _endpoint(self, scope: Scope) -> str | None:
+        """What a key must allow for the route that the application will take; None if it has none."""
+        for route in self._app.routes:
+            if route.matches(scope)[0] is not Match.NONE:
+                return self._needs.get(route.path, ADMIN) if isinstance(route, Route) else ADMIN
+        return None
+
+
+def visit_of(scope: Scope) -> Visit:
+    """The visit that the gate made for a request."""
+    visit: Visit = scope[_VISIT]
+    return visit
+
+
+def outcome_of(record: Record) -> Outcome:
+    """How a request ended, once it has."""
+    if record.status == CLIENT_LEFT:
+        return "cancelled"
+    if 400 <= record.status < 500:
+        return "refused"
+    return "failed" if record.status >= 500 or record.status == 0 or "failed" in record.outcome else "completed"
+
+
+def _check_endpoint(meter: Meter, endpoint: str | None, path: str) -> None:
+    """Refuse what the key isn't for.
+
+    Raises:
+        HttpError: 403.
+    """
+    if endpoint is not None and endpoint != ANY_KEY and not meter.key.scope.allows_endpoint(endpoint):
+        raise HttpError(403, f"this key isn't for {path[:200]}", code="endpoint_not_allowed")
+
+
+def _used(visit: Visit, record: Record) -> Usage:
+    """What a request has used so far. Nothing before it reserved tokens, or if it ended in an error without any."""
+    has_failed = record.status >= 400 and record.status != CLIENT_LEFT
+    if visit.num_reserved == 0 or (has_failed and not record.num_output_tokens):
+        return Usage(requests=1)
+    return Usage(
+        requests=1,
+        prompt_tokens=record.num_prompt_tokens,
+        cached_tokens=record.num_cached_tokens,
+        output_tokens=record.num_output_tokens,
+        reasoning_tokens=record.num_reasoning_tokens,
+    )

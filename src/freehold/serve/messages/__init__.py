@@ -1,0 +1,1 @@
+"""Anthropic's Messages API, over the same chats, tools and answers as the others."""

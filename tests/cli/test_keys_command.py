@@ -1,0 +1,61 @@
+"""``freehold keys`` as a person meets it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.cli.test_commands import check_user_error, freehold
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def test_a_key_is_shown_once_listed_without_its_secret_and_revoked(home: Path) -> None:
+    made = freehold("keys", "create", "ci", "--requests-per-minute", "60", "--expires", "30d", home=home)
+    assert made.returncode == 0, made.stderr
+    secret = made.stdout.strip()
+    match = re.fullmatch(r"fh-([a-z2-7]{8})-[\w-]{43}", secret)
+    assert match, "nothing else is on stdout, so that scripts can keep it"
+    listed = freehold("keys", "list", home=home)
+    row = listed.stdout.splitlines()[1]
+    assert row.startswith(f"{match[1]}  ci    active")
+    assert "60 requests/minute" in row
+    assert secret not in listed.stdout
+    assert freehold("keys", "revoke", "ci", home=home).stdout == f"revoked {match[1]} (ci)\n"
+    assert "  revoked  " in freehold("keys", "list", home=home).stdout
+    check_user_error(freehold("keys", "revoke", "ci", home=home), "ci", "keys list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([""], "printable"),
+        (["a\nb"], "printable"),
+        (["x", "--expires", "yesterday"], "30d"),
+        (["x", "--expires", "2020-01-01"], "over already"),
+        (["x", "--endpoints", "chat,chats"], "'chats'"),
+        (["x", "--models", "a,,b"], "empty name"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(home: Path, arguments: list[str], words: str) -> None:
+    check_user_error(freehold("keys", "create", *arguments, home=home), words)
+    assert not list(home.glob("**/*.sqlite"))
+
+
+def test_a_server_for_other_machines_needs_a_key(home: Path, smollm2_path: Path) -> None:
+    check_user_error(
+        freehold("serve", str(smollm2_path), "--host", "0.0.0.0", home=home), "keys create", "--allow-no-key"
+    )
+
+
+def test_given_keys_are_never_shown(home: Path, smollm2_path: Path) -> None:
+    shown = freehold(
+        "serve", str(smollm2_path), "--show-config", home=home, FREEHOLD_API_KEY="a-secret-key,another-one"
+    )
+    assert re.search(r"^api_key +2 hidden +FREEHOLD_API_KEY$", shown.stdout, re.MULTILINE)
+    check_user_error(freehold("serve", str(smollm2_path), home=home, FREEHOLD_API_KEY="ein-schlüssel"), "visible ASCII")
+    for done in (shown, freehold("serve", str(smollm2_path), "--api-key", "short", home=home)):
+        assert "secret" not in done.stdout + done.stderr
+        assert "short" not in done.stderr
