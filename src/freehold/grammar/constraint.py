@@ -1,12 +1,12 @@
 """What an answer may be held to. Each kind is plain data; `freehold.grammar.compiler` checks and compiles it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class JsonSchema:
+
+class JsonSchema(msgspec.Struct, frozen=True, tag=True):
     """A JSON text that a JSON Schema accepts. Every keyword is enforced; one that can't be is refused by name.
 
     Attributes:
@@ -16,50 +16,48 @@ class JsonSchema:
     schema: Any
 
 
-@dataclass(frozen=True, slots=True)
-class JsonObject:
+class JsonObject(msgspec.Struct, frozen=True, tag=True):
     """Any JSON object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Regex:
-    """A text that a regular expression matches as a whole (Rust's syntax, without look-around)."""
+class Regex(msgspec.Struct, frozen=True, tag=True):
+    """A text that a regular expression matches as a whole: Rust's syntax, without look-around."""
 
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, tag=True):
     """One of these texts."""
 
     options: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaRule:
-    """A rule for `Lark` text that stands for JSON texts.
+class SchemaRule(msgspec.Struct, frozen=True):
+    """A rule that stands for JSON texts.
 
     Attributes:
-        name: what the text calls it: lower case letters, digits and ``_``.
-        param: the request's field that the schema came from, for errors.
+        name: what a grammar's text calls it: lower case letters, digits and ``_``.
+        param: the request's field that the schema came from, for errors; empty: the constraint's own.
     """
 
     name: str
     schema: Any
-    param: str
+    param: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lark:
-    """A text of a context-free grammar, in llguidance's variant of Lark.
+class Lark(msgspec.Struct, frozen=True, tag=True):
+    """A text of a context-free grammar, in llguidance's variant of Lark's syntax.
 
     Attributes:
-        text: its rule ``start`` is the whole text. ``<[42]>`` stands for token 42.
+        text: its rule ``start`` is the whole answer. ``<[42]>`` stands for token 42.
         rules: further rules, which the text may use.
+        is_trusted: the text is Freehold's own: it may be larger than a stranger's, whose grammar may be ambiguous and
+            so take long to follow.
     """
 
     text: str
-    rules: Sequence[SchemaRule] = field(default=())
+    rules: Sequence[SchemaRule] = ()
+    is_trusted: bool = False
 
 
 Constraint = JsonSchema | JsonObject | Regex | Choice | Lark

@@ -1,14 +1,23 @@
 """The engine's side: which ids may come next, by llguidance."""
 
+import random
 from collections.abc import Sequence
 
 import llguidance
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from freehold.grammar.limits import parser_limits
+from freehold.grammar.messages import Source
 from freehold.protocol import Grammar, Sampling, TokenTexts
 
 Mask = NDArray[np.uint32]
+
+TRIED_TOKENS = 40
+"""So far is a grammar tried out before it is accepted."""
+
+_sources = msgspec.msgpack.Decoder(Source)
 
 
 class GrammarError(Exception):
@@ -47,6 +56,24 @@ class FreshMatcher:
             control_ids=self._control_ids,
         )
 
+    def try_out(self) -> None:
+        """Follow the grammar for some tokens.
+
+        Raises:
+            GrammarError: nothing may come at the beginning, or what may come takes too long to find out.
+        """
+        grammar, sampling = Grammar(source=b""), Sampling()
+        matcher = self.begin(grammar, sampling)
+        mask = np.zeros((1, self._vocab_size // 32 + 1), np.uint32)
+        draw = random.Random(0)
+        for _ in range(TRIED_TOKENS):
+            mask[:] = 0
+            matcher.fill(mask, ())
+            allowed = np.flatnonzero(np.unpackbits(mask[0].view(np.uint8), bitorder="little"))
+            if not allowed.size:
+                break
+            matcher.accept(int(draw.choice(allowed)))
+
 
 class MatcherFactory:
     """Compiles grammars over one vocabulary. For one thread at a time."""
@@ -61,15 +88,12 @@ class MatcherFactory:
         Raises:
             GrammarError: the source is no grammar, or one too large.
         """
-        matcher = llguidance.LLMatcher(self._tokenizer, source.decode(), log_level=0, limits=limits())
+        decoded = _sources.decode(source)
+        limits = parser_limits(is_ambiguous=decoded.is_ambiguous)
+        matcher = llguidance.LLMatcher(self._tokenizer, decoded.text, log_level=0, limits=limits)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return FreshMatcher(matcher, self._vocab_size, self._control_ids)
-
-
-def limits() -> llguidance.LLParserLimits:
-    """What compiling and following a grammar may take."""
-    return llguidance.LLParserLimits(verbose_errors=False)
 
 
 class GrammarMatcher:

@@ -1,41 +1,117 @@
-"""From a constraint to llguidance's Lark text."""
+"""From a constraint to a text for llguidance, in its variant of Lark's syntax: what the engine's matchers are made of."""
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
+import llguidance
+import msgspec
 
-WHITESPACE = r"[\x20\x0A\x0D\x09]{1,8}"
+from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
+from freehold.grammar.messages import Source
+from freehold.grammar.schema import SchemaError, enforceable
+
+MAX_SOURCE_BYTES = 1 << 20
+
+_WHITESPACE = r"[\x20\x0A\x0D\x09]{1,8}"
 """Between two parts of a JSON text. Bounded, so that a model can't pad for ever."""
 
-_HEAD = '%llguidance {"no_forcing": true}\n'
+_ESCAPES = 'nrbtf\\"'
+"""Without ``\\u``, every text is spelled in one way, and a property's name can't come again in disguise."""
+
+_OPTIONS = {"whitespace_pattern": _WHITESPACE, "json_allowed_escapes": _ESCAPES}
+
+_TAIL = '\n%llguidance {"no_forcing": true}\n'
 """The model chooses among all spellings of a text by tokens, as it does elsewhere."""
 
+_SPAN = re.compile(
+    r"""(?P<comment>//[^\n]*|\#[^\n]*)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<regex>/(?:[^/\\\n]|\\.)+/)"""
+    r"""|(?P<json>%json\b\s*)|(?P<option>%llguidance\b|\b(?:temperature|max_tokens)\s*=)""",
+    re.VERBOSE,
+)
+_RULE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
-def lark_of(constraint: Constraint) -> str:
-    """The Lark text of a constraint, schemas unchecked."""
+
+class ConstraintError(ValueError):
+    """A constraint is malformed, too large, or asks for what can't be enforced. Attributes as in `Verdict`."""
+
+    def __init__(self, message: str, *, param: str = "", place: str = "", code: str = "invalid_grammar") -> None:
+        super().__init__(message)
+        self.param = param
+        self.place = place
+        self.code = code
+
+
+def source_of(constraint: Constraint) -> Source:
+    """The source of a constraint.
+
+    Raises:
+        ConstraintError: see there.
+    """
     match constraint:
         case JsonSchema(schema):
-            body = f"start: {_json(schema)}"
+            source = Source(f"start: {_json(schema)}")
         case JsonObject():
-            body = f"start: {_json({'type': 'object'})}"
+            source = Source(f"start: {_json({'type': 'object'})}")
         case Regex(pattern):
-            body = f"start: TEXT\nTEXT: {_regex(pattern)}"
+            source = Source(f"start: TEXT\nTEXT: /{llguidance.regex_to_lark(pattern, '')}/")
         case Choice(options):
-            body = f"start: {' | '.join(map(json.dumps, options))}"
-        case Lark(text, rules):
-            body = "\n".join([text, *(f"{rule.name}: {_json(rule.schema)}" for rule in rules)])
-    return _HEAD + body + "\n"
+            source = Source(f"start: TEXT\nTEXT: {_alternatives(options)}")
+        case Lark(text, rules, is_trusted):
+            written = [_with_schemas(text), *(_rule(rule.name, rule.schema, rule.param) for rule in rules)]
+            source = Source("\n".join(written), not is_trusted)
+    num_bytes = len(source.text.encode("utf-8", "surrogatepass"))
+    if num_bytes > MAX_SOURCE_BYTES:
+        raise ConstraintError(
+            f"compiles to {num_bytes} bytes; up to {MAX_SOURCE_BYTES} are supported", code="grammar_too_large"
+        )
+    return msgspec.structs.replace(source, text=source.text + _TAIL)
 
 
-def _json(schema: Any) -> str:
+def _json(schema: Any, param: str = "") -> str:
     """A schema as a part of a rule."""
-    options = {"whitespace_pattern": WHITESPACE}
-    if isinstance(schema, bool):
-        schema = {} if schema else {"enum": []}
-    return "%json " + json.dumps({**schema, "x-guidance": options})
+    try:
+        written = enforceable(schema)
+    except SchemaError as error:
+        raise ConstraintError(str(error), param=param, place=error.place, code="unsupported_schema") from None
+    if isinstance(written, bool):
+        written = {} if written else {"enum": []}
+    return "%json " + json.dumps({**written, "x-guidance": _OPTIONS}, ensure_ascii=False)
 
 
-def _regex(pattern: str) -> str:
-    """A pattern between slashes."""
-    return "/" + pattern.replace("/", r"\/") + "/"
+def _rule(name: str, schema: Any, param: str) -> str:
+    if not _RULE_NAME.fullmatch(name):
+        raise ConstraintError(f"has the rule {name!r:.100}; lower case letters, digits and _ are needed", param=param)
+    return f"{name}: {_json(schema, param)}"
+
+
+def _alternatives(options: Any) -> str:
+    if not options:
+        raise ConstraintError("is empty; at least one text is needed")
+    return " | ".join(json.dumps(option, ensure_ascii=False) for option in options)
+
+
+def _with_schemas(text: str) -> str:
+    """A Lark text whose schemas are written in what is enforced."""
+    return "".join(_pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    decoder = json.JSONDecoder()
+    at = 0
+    while found := _SPAN.search(text, at):
+        yield text[at : found.start()]
+        at = found.end()
+        if found["option"]:
+            line = text.count("\n", 0, found.start()) + 1
+            raise ConstraintError(f"has {found['option']} in line {line}, which isn't supported")
+        if not found["json"]:
+            yield found[0]
+            continue
+        try:
+            schema, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            raise ConstraintError(f"has a %json that no JSON follows: {error}") from None
+        yield _json(schema)
+    yield text[at:]

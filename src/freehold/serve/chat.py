@@ -18,6 +18,7 @@ from freehold.serve.parameters import handling_of, sampling_params, wants_usage
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
+from freehold.serve.structured import compile_grammar, wanted
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams
@@ -37,7 +38,10 @@ async def create_chat(request: Request) -> Response | ASGIApp:
     with held:
         places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
-        jobs = plan_jobs(service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling)
+        grammar = await compile_grammar(service, request.receive, wanted(body))
+        jobs = plan_jobs(
+            service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling, grammar=grammar
+        )
         form = ChatForm(head, prompt_ids, params)
         places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)

@@ -21,6 +21,7 @@ from freehold.serve.parameters import handling_of, sampling_params
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import Completion, CompletionRequest, TextChoice, TextLogprobs, Usage
 from freehold.serve.service import MAX_ANSWERS, Service
+from freehold.serve.structured import compile_grammar, wanted
 from freehold.text.logprobs import TokenLogprob, pieces
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams, context_room
@@ -65,7 +66,10 @@ async def create_completion(request: Request) -> Response | ASGIApp:
         encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body)
         prompts = await while_connected(request.receive, encoding)
         ids = [prompt.ids for prompt in prompts]
-        jobs = plan_jobs(service, head.id, ids, params, seed=head.seed, param="prompt", handling=handling)
+        grammar = await compile_grammar(service, request.receive, wanted(body))
+        jobs = plan_jobs(
+            service, head.id, ids, params, seed=head.seed, param="prompt", handling=handling, grammar=grammar
+        )
         form = _TextForm(head, prompts, params, body)
         places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from freehold.serve import field_types as types
+from freehold.serve.structured_schema import ResponseFormat, StructuredOutputs
 from freehold.serve.tool_schema import ToolCall, ToolCallDelta
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier"})
@@ -25,7 +26,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "store": (False,),
     "suffix": ("",),
     "thinking_token_budget": (),
@@ -89,6 +89,8 @@ class SamplingFields(Body, kw_only=True):
     prompt_cache_retention: types.CacheRetention | None = None
     service_tier: types.ServiceTier | None = None
     priority: types.Priority | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):

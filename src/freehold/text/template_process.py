@@ -1,23 +1,16 @@
-"""Starts, feeds, watches and ends the process that renders chat templates."""
+"""The process that renders chat templates, as its owner sees it."""
 
-import contextlib
-import os
-import select
-import subprocess
-import sys
 import threading
-import time
-import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
-from freehold.errors import RequestError, ResourceError
+from freehold.errors import RequestError
+from freehold.workers.process import Worker, WorkerEndedError
 
-_WORKER = Path(__file__).with_name("template_worker.py")
+WORKER = "freehold.text.template_worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +46,11 @@ class TemplateProcess:
     take turns."""
 
     def __init__(self, sources: Mapping[str, str], limits: TemplateLimits) -> None:
-        self._sources = dict(sources)
         self._limits = limits
+        frame = msgspec.json.encode({"sources": dict(sources), "limits": asdict(limits)})
+        self._worker = Worker(WORKER, lambda: frame, wall_s=limits.wall_s, task="renders chat templates")
         self._lock = threading.Lock()
-        self._worker: subprocess.Popen[bytes] | None = None
         self._facts: dict[str, dict[str, Any]] | None = None
-        self._end: weakref.finalize[Any, Any] | None = None
 
     def start(self) -> None:
         """Start the worker if it isn't there, without waiting for it.
@@ -67,7 +59,7 @@ class TemplateProcess:
             ResourceError: no process can be started.
         """
         with self._lock:
-            self._start()
+            self._worker.start()
 
     def facts(self, template: str) -> Mapping[str, Any]:
         """``literals`` (the text the template itself may write) and ``iterates_content``.
@@ -77,8 +69,8 @@ class TemplateProcess:
         """
         with self._lock:
             if self._facts is None:
-                self._open()
-            assert self._facts is not None
+                facts: dict[str, dict[str, Any]] = self._reply(self._worker.open)["facts"]
+                self._facts = facts
             return self._facts[template]
 
     def render(self, template: str, variables: Mapping[str, Any], now: tuple[int, ...]) -> str:
@@ -93,80 +85,28 @@ class TemplateProcess:
         """
         request = msgspec.json.encode({"template": template, "variables": variables, "now": now})
         with self._lock:
-            if self._facts is None or self._worker is None or self._worker.poll() is not None:
-                self._open()
-            text: str = self._exchange(request)["text"]
+            text: str = self._reply(lambda: self._worker.ask(request))["text"]
             return text
 
     def close(self) -> None:
         """End the worker. A later rendering starts another."""
         with self._lock:
-            self._stop()
+            self._worker.close()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._worker is not None and self._worker.poll() is None:
-            return self._worker
-        self._stop()
+    def _reply(self, exchange: Callable[[], bytes]) -> dict[str, Any]:
         try:
-            worker = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WORKER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={},  # it needs none, and so can tell none
-            )
-        except OSError as error:
-            raise ResourceError(f"can't start the process that renders chat templates: {error.strerror}.") from None
-        assert worker.stdin is not None
-        os.set_blocking(worker.stdin.fileno(), False)
-        self._worker = worker
-        self._end = weakref.finalize(self, _end, worker, os.getpid())
-        self._facts = None
-        limits = {
-            "cpu_s": self._limits.cpu_s,
-            "memory_bytes": self._limits.memory_bytes,
-            "steps": self._limits.steps,
-            "output_chars": self._limits.output_chars,
-        }
-        frame = msgspec.json.encode({"path": sys.path, "sources": self._sources, "limits": limits})
-        _write(worker, frame, time.monotonic() + self._limits.wall_s)
-        return worker
-
-    def _open(self) -> None:
-        """Start the worker and wait until it has compiled the templates."""
-        self._start()
-        self._facts = self._exchange(None)["facts"]
-
-    def _exchange(self, request: bytes | None) -> dict[str, Any]:
-        worker = self._worker
-        assert worker is not None
-        deadline = time.monotonic() + self._limits.wall_s
-        if request is not None:
-            _write(worker, request, deadline)
-        answer = _read(worker, deadline)
-        if answer is None:
-            self._stop()
-            if worker.returncode >= 0:  # no signal ended it
-                raise ResourceError(
-                    f"the process that renders chat templates ended by itself, with exit code {worker.returncode}; "
-                    f"run `{sys.executable} -I -c 'import jinja2'` to see whether Python works there."
-                )
+            reply: dict[str, Any] = msgspec.json.decode(exchange())
+        except WorkerEndedError:
             raise TemplateError(
                 f"The model's chat template takes more than {self._limits.cpu_s} s of processor time, or more memory "
                 "than it may; use another template.",
                 code="template_budget",
-            )
-        reply: dict[str, Any] = msgspec.json.decode(answer)
+            ) from None
         if "error" in reply:
             if self._facts is None:
-                self._stop()
+                self._worker.close()
             raise TemplateError(_sentence(reply), code=f"template_{reply['error']}")
         return reply
-
-    def _stop(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._worker = self._facts = self._end = None
 
 
 def _sentence(reply: Mapping[str, str]) -> str:
@@ -174,45 +114,3 @@ def _sentence(reply: Mapping[str, str]) -> str:
     if reply["error"] == "refused":
         return reply["message"]
     return f"The model's chat template can't render these messages: {reply['message']}."
-
-
-def _end(worker: subprocess.Popen[bytes], owner_pid: int) -> None:
-    if os.getpid() != owner_pid:  # in a fork's child, which shares our worker but doesn't own it
-        return
-    worker.kill()
-    worker.wait()
-    for pipe in (worker.stdin, worker.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
-def _write(worker: subprocess.Popen[bytes], frame: bytes, deadline: float) -> None:
-    """Send one frame, or as much of it as the worker takes until the deadline; reading then tells."""
-    assert worker.stdin is not None
-    descriptor = worker.stdin.fileno()
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    rest = memoryview(len(frame).to_bytes(4, "big") + frame)
-    with contextlib.suppress(BrokenPipeError):  # it died
-        while rest and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            rest = rest[os.write(descriptor, rest) :]
-
-
-def _read(worker: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """One frame; None if the worker died or the deadline passed."""
-    assert worker.stdout is not None
-    descriptor = worker.stdout.fileno()
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    received = bytearray()
-    wanted = 4
-    while len(received) < wanted:
-        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        chunk = os.read(descriptor, 1 << 20) if ready else b""
-        if not chunk:
-            return None
-        received += chunk
-        if wanted == 4 and len(received) >= 4:
-            wanted += int.from_bytes(received[:4], "big")
-    return bytes(received[4:])

@@ -1,33 +1,14 @@
-"""The process that renders chat templates. Run as a script by `template_process`; imports nothing of Freehold.
+"""The process that renders chat templates. Run by `template_process`; of Freehold, it has `confined` alone.
 
 A model's template is a program from a stranger. Jinja's sandbox keeps it from Python's internals; this process keeps
-it from everything else: the kernel ends it when it takes too much memory or time, even inside one C call such as
-``'x' * 10**9``, it may open and write no file, and nothing of the server lives in its memory.
+it from everything else.
 
-Frames on stdin and stdout are JSON after a length of four bytes, big-endian. The first frame carries the module search
-path, the templates and the limits; each later one asks for one rendering.
+Frames are JSON. The first one carries the templates and the limits; each later one asks for one rendering.
 """
-
-import sys
-
-if __name__ == "__main__":
-    # Started with an empty search path (-I -S), so that it starts fast and no stray module gets in.
-    import json
-
-    def _read_frame() -> bytes:
-        head = sys.stdin.buffer.read(4)
-        if len(head) < 4:
-            sys.exit(0)
-        return sys.stdin.buffer.read(int.from_bytes(head, "big"))
-
-    _setup = json.loads(_read_frame())
-    sys.path[:] = _setup["path"]
 
 import datetime
 import json
 import pprint  # noqa: F401 - Jinja imports it, and the next one, when a filter needs them: no file can be opened then
-import resource
-import signal
 import textwrap  # noqa: F401
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -40,6 +21,8 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+from freehold.workers.confined import confine, read_frame, reply
 
 _COUNTED = "counted_steps"
 _WARM_UP_LIMITS = {"steps": 100, "output_chars": 1000, "cpu_s": 1.0}
@@ -249,45 +232,22 @@ def _warm_up() -> None:
         _answer(lambda source=source: {"text": Renderer({"": source}, _WARM_UP_LIMITS).render("", {}, now)})  # type: ignore[misc]
 
 
-def _confine(memory_bytes: int) -> None:
-    """Give up, for good, what a template never needs."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        used = int(statm.read().split()[0]) * resource.getpagesize()
-    for name, limit in (
-        (resource.RLIMIT_AS, used + memory_bytes),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),  # no file grows, pipes don't count
-        (resource.RLIMIT_NOFILE, 0),  # no new descriptor
-        (resource.RLIMIT_NPROC, 0),
-    ):
-        resource.setrlimit(name, (limit, limit))
-
-
-def _main(setup: dict[str, Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's; this process ends with its stdin
-    limits = setup["limits"]
+def main() -> None:
+    """Answer the setup with what the templates tell of themselves, and then one rendering after the other."""
+    setup = json.loads(read_frame())
+    limits: dict[str, Any] = setup["limits"]
     _warm_up()
-    _confine(limits["memory_bytes"])
-
-    def reply(work: Callable[[], dict[str, Any]]) -> None:
-        # The default action of SIGPROF ends the process, wherever it is.
-        signal.setitimer(signal.ITIMER_PROF, limits["cpu_s"])
-        answer = _answer(work)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.buffer.write(len(answer).to_bytes(4, "big") + answer)
-        sys.stdout.buffer.flush()
-
+    confine(limits["memory_bytes"])
     renderers: list[Renderer] = []
 
     def compile_all() -> dict[str, Any]:
         renderers.append(Renderer(setup["sources"], limits))
         return {"facts": renderers[0].facts}
 
-    reply(compile_all)
+    reply(lambda: _answer(compile_all), limits["cpu_s"])
     while True:
-        request = _read_frame()
-        reply(lambda request=request: {"text": renderers[0].render(**json.loads(request))})  # type: ignore[misc]
-
-
-if __name__ == "__main__":
-    _main(_setup)
+        request = read_frame()
+        reply(
+            lambda request=request: _answer(lambda: {"text": renderers[0].render(**json.loads(request))}),  # type: ignore[misc]
+            limits["cpu_s"],
+        )

@@ -226,7 +226,7 @@ def test_a_killed_worker_is_replaced() -> None:
     template = ChatTemplate("{{ messages[0].content }}")
     try:
         assert template.render(MESSAGES).text == "hi"
-        worker = template._process._worker
+        worker = template._process._worker.process
         assert worker is not None
         worker.kill()
         worker.wait()
@@ -240,7 +240,7 @@ def test_a_worker_that_takes_nothing_is_ended_in_time(size: int) -> None:
     template = ChatTemplate("{{ messages[0].content }}", limits=TemplateLimits(wall_s=1.0))
     try:
         assert template.render(MESSAGES).text == "hi"
-        worker = template._process._worker
+        worker = template._process._worker.process
         assert worker is not None
         worker.send_signal(signal.SIGSTOP)
         begun_s = time.monotonic()
@@ -263,9 +263,9 @@ def test_a_long_message_arrives_whole() -> None:
 
 
 def test_a_worker_that_cannot_run_is_no_fault_of_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "worker.py"
-    script.write_text("import sys; sys.exit(3)")
-    monkeypatch.setattr(template_process, "_WORKER", script)
+    (tmp_path / "worker_that_ends.py").write_text("import sys; sys.exit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(template_process, "WORKER", "worker_that_ends")
     template = ChatTemplate("x")
     with pytest.raises(ResourceError, match="exit code 3"):
         template.render(MESSAGES)
@@ -276,7 +276,7 @@ def test_the_worker_knows_no_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     template = ChatTemplate("x")
     try:
         template.render(MESSAGES)
-        worker = template._process._worker
+        worker = template._process._worker.process
         assert worker is not None
         assert b"SECRET" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
     finally:
@@ -286,7 +286,7 @@ def test_the_worker_knows_no_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_close_ends_the_worker() -> None:
     template = ChatTemplate("x")
     template.start()
-    worker = template._process._worker
+    worker = template._process._worker.process
     assert worker is not None
     template.close()
     assert worker.poll() is not None
@@ -295,7 +295,7 @@ def test_close_ends_the_worker() -> None:
 def test_a_forgotten_template_ends_its_worker() -> None:
     template = ChatTemplate("x")
     template.start()
-    worker = template._process._worker
+    worker = template._process._worker.process
     assert worker is not None
     del template
     worker.wait(timeout=60)

@@ -1,0 +1,66 @@
+"""The process that checks and compiles constraints. Run by `freehold.grammar.compiler`.
+
+Frames are msgpack. The first one carries the vocabulary and the limits; each later one is a constraint, and answered
+with a `Verdict`.
+"""
+
+import re
+
+import msgspec
+
+from freehold.grammar.constraint import Constraint, JsonObject
+from freehold.grammar.matcher import GrammarError, MatcherFactory
+from freehold.grammar.messages import Setup, Verdict
+from freehold.grammar.source import ConstraintError, source_of
+from freehold.workers.confined import confine, read_frame, reply
+
+_KNOWN_REASONS = {
+    "oneOf constraints are not supported": "oneOf has schemas that may hold together, as far as can be told; use anyOf",
+    'min/maxProperties only supported when all keys listed in "properties" are required': "minProperties and "
+    "maxProperties can be enforced only if all properties are required",
+}
+_PLACE = re.compile(r"(?:at )?[0-9]+\([0-9]+\): ")
+
+_constraints = msgspec.msgpack.Decoder(Constraint)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def main() -> None:
+    """Answer the setup with nothing, and then one constraint after the other."""
+    setup = msgspec.msgpack.decode(read_frame(), type=Setup)
+    factory = MatcherFactory(setup.tokens)
+    judge(factory, _encoder.encode(JsonObject()))  # loads what is loaded late
+    confine(setup.limits.memory_bytes)
+    reply(bytes, setup.limits.cpu_s)
+    while True:
+        request = read_frame()
+        reply(lambda request=request: _encoder.encode(judge(factory, request)), setup.limits.cpu_s)  # type: ignore[misc]
+
+
+def judge(factory: MatcherFactory, request: bytes) -> Verdict:
+    """Check and compile one constraint, and try it out. Errors of every kind are verdicts."""
+    try:
+        source = source_of(_constraints.decode(request))
+        encoded = _encoder.encode(source)
+        factory.compile(encoded).try_out()
+    except ConstraintError as error:
+        return Verdict(message=str(error), param=error.param, place=error.place, code=error.code)
+    except GrammarError as error:
+        return Verdict(message=_reason(str(error)), code="invalid_grammar")
+    except (MemoryError, RecursionError):
+        return Verdict(message="is nested too deep, or takes too much memory", code="grammar_budget")
+    except Exception as error:
+        return Verdict(message=f"can't be compiled: {type(error).__name__}: {error}", code="invalid_grammar")
+    return Verdict(source=encoded)
+
+
+def _reason(text: str) -> str:
+    """What llguidance says, without what repeats the grammar."""
+    for known, reason in _KNOWN_REASONS.items():
+        if known in text:
+            return reason
+    _, _, schema_reason = text.partition("failed to compile JSON schema: ")
+    if schema_reason:
+        return schema_reason.split("\n")[0][:300]
+    lines = [line for line in text.split("\n") if not re.match(r"\s*[0-9]+ \|", line)]
+    return " ".join(" ".join(lines).split())[:300]

@@ -1,0 +1,113 @@
+"""From what a body asks of its answers to a grammar for the engine."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.types import Receive
+
+from freehold.errors import RequestError
+from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
+from freehold.protocol import Grammar
+from freehold.serve.reply import while_connected
+from freehold.serve.schema import SamplingFields
+from freehold.serve.service import Service
+from freehold.serve.structured_schema import JsonObjectFormat, JsonSchemaFormat, ResponseFormat, StructuredOutputs
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What answers must be.
+
+    Attributes:
+        param: the field that says so.
+    """
+
+    constraint: Constraint
+    param: str
+
+
+def wanted(body: SamplingFields) -> Wanted | None:
+    """What a body asks of its answers; None if nothing.
+
+    Raises:
+        RequestError: it asks for two things, or for none in particular.
+    """
+    by_format = None if body.response_format is None else _of_format(body.response_format)
+    by_vllm = None if body.structured_outputs is None else _of_vllm(body.structured_outputs)
+    if by_format is not None and by_vllm is not None:
+        raise RequestError(
+            "response_format and structured_outputs both say what the answer must be; send one of them",
+            param="structured_outputs",
+        )
+    return by_format or by_vllm
+
+
+async def compile_grammar(
+    service: Service,
+    receive: Receive,
+    wish: Wanted | None,
+    *,
+    after_id: int | None = None,
+    max_free: int | None = None,
+) -> Grammar | None:
+    """The grammar of what is wanted, unless the client leaves first.
+
+    Args:
+        after_id, max_free: as in `Grammar`.
+
+    Raises:
+        RequestError: as from `GrammarCompiler.compile`.
+        ClientLeftError: the client left.
+    """
+    if wish is None:
+        return None
+    compile_it = partial(
+        service.grammars.compile, wish.constraint, param=wish.param, after_id=after_id, max_free=max_free
+    )
+    return await while_connected(receive, service.lanes.compile(compile_it))
+
+
+def _of_format(chosen: ResponseFormat) -> Wanted | None:
+    match chosen:
+        case JsonSchemaFormat(named):
+            return Wanted(JsonSchema(named.schema), "response_format.json_schema.schema")
+        case JsonObjectFormat():
+            return Wanted(JsonObject(), "response_format")
+        case _:
+            return None
+
+
+def _of_vllm(outputs: StructuredOutputs) -> Wanted:
+    given: dict[str, Any] = msgspec.to_builtins(outputs)
+    if len(given) != 1:
+        names = ", ".join(StructuredOutputs.__struct_fields__)
+        raise RequestError(
+            f"structured_outputs has {', '.join(given) or 'nothing'}; exactly one of {names} is needed",
+            param="structured_outputs",
+        )
+    [(kind, value)] = given.items()
+    param = f"structured_outputs.{kind}"
+    match kind:
+        case "json":
+            constraint: Constraint = JsonSchema(_decoded(value, param) if isinstance(value, str) else value)
+        case "regex":
+            constraint = Regex(value)
+        case "choice":
+            constraint = Choice(tuple(value))
+        case "grammar":
+            constraint = Lark(value)
+        case _:
+            if not value:
+                raise RequestError(f"{param} is false; leave structured_outputs out", param=param)
+            constraint = JsonObject()
+    return Wanted(constraint, param)
+
+
+def _decoded(text: str, param: str) -> Any:
+    """A schema that is written as text."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RequestError(f"{param} is no JSON: {error}", param=param, code="invalid_json") from None
