@@ -64,6 +64,10 @@ class RequestError(FreeholdError):
         self.code = code
 
 
+class GrammarError(FreeholdError):
+    """A grammar can't be compiled, or can't be followed any further."""
+
+
 class EngineError(FreeholdError):
     """The engine failed, is shutting down, or takes no more requests for now.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from freehold.errors import GrammarError
 from freehold.protocol import Event, Finish, Generate, RequestId, Tokens
 from freehold.sched.plan import PlannedRow, StepPlan
 
@@ -167,5 +168,7 @@ class Masks:
 
 
 def _raised(request_id: RequestId, error: Exception) -> MaskFailure:
+    if isinstance(error, GrammarError):
+        return MaskFailure(request_id, "grammar_too_complex", f"the grammar can't be followed any further: {error}")
     message = f"what may come next could not be determined: {type(error).__name__}: {error}"
     return MaskFailure(request_id, "mask_error", message)

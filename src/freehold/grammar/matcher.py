@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from freehold.errors import GrammarError
 from freehold.grammar.limits import parser_limits
 from freehold.grammar.messages import Source
 from freehold.protocol import Grammar, Sampling, TokenTexts
@@ -18,10 +19,6 @@ TRIED_TOKENS = 40
 """So far is a grammar tried out before it is accepted."""
 
 _sources = msgspec.msgpack.Decoder(Source)
-
-
-class GrammarError(Exception):
-    """A grammar can't be compiled, or can't be followed any further."""
 
 
 class _Vocabulary(llguidance.TokenizerWrapper):

@@ -1,4 +1,4 @@
-"""From a constraint to a text for llguidance, in its variant of Lark's syntax: what the engine's matchers are made of."""
+"""From a constraint to a text for llguidance, in its variant of Lark's syntax: matchers are made of that."""
 
 import json
 import re

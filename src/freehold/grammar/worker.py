@@ -8,8 +8,9 @@ import re
 
 import msgspec
 
+from freehold.errors import GrammarError
 from freehold.grammar.constraint import Constraint, JsonObject
-from freehold.grammar.matcher import GrammarError, MatcherFactory
+from freehold.grammar.matcher import MatcherFactory
 from freehold.grammar.messages import Setup, Verdict
 from freehold.grammar.source import ConstraintError, source_of
 from freehold.workers.confined import confine, read_frame, reply

@@ -90,7 +90,9 @@ class LLM:
         self._text = text
         self._grammars = GrammarCompiler(text.tokenizer.token_texts, engine.teach)
         self._numbers = itertools.count()
-        self._close = weakref.finalize(self, _close, engine, text)  # also when it is forgotten, or Python ends
+        self._close = weakref.finalize(
+            self, _close, engine, text, self._grammars
+        )  # also when it is forgotten, or Python ends
 
     def generate(
         self,
@@ -321,12 +323,13 @@ class LLM:
         return sorted(completions, key=lambda completion: (completion.prompt_index, completion.choice))
 
 
-def _close(engine: EngineHandle, text: TextAssets) -> None:
+def _close(engine: EngineHandle, text: TextAssets, grammars: GrammarCompiler) -> None:
     if engine.is_forked:  # engine and template worker are the parent's
         return
     engine.shutdown()
     if text.template:
         text.template.close()
+    grammars.close()
 
 
 def _stream(engine: EngineHandle, answer: Answer) -> Iterator[Piece]:

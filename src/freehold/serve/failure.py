@@ -21,6 +21,8 @@ RETRY_AFTER_S = 1
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
 _STATUSES = {
+    "grammar_failed": 400,
+    "grammar_too_complex": 400,
     "queue_full": 429,
     "profile_running": 409,
     "profiling_unsupported": 501,

@@ -9,6 +9,7 @@ from freehold.serve.caller import Caller
 from freehold.serve.field_types import SERVICE_TIERS
 from freehold.serve.pinning import pin_of
 from freehold.serve.schema import SamplingFields
+from freehold.serve.structured import wanted
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import SamplingParams
@@ -41,6 +42,8 @@ def sampling_params(
     given: dict[str, Any] = {name: value for name in _SAME_NAMES if (value := getattr(body, name)) is not None}
     if body.logit_bias is not None:
         given["logit_bias"] = _biases(body.logit_bias)
+    if (wish := wanted(body)) is not None:
+        given["structured_outputs"] = wish.constraint
     params = SamplingParams(max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs, **given)
     try:
         params.validate(vocab_size=vocab_size)

@@ -196,6 +196,7 @@ async def _serve(
         if service.batches is not None:
             await service.batches.stop()
         service.lanes.close()
+        service.grammars.close()
         if text.template is not None:
             text.template.close()
 

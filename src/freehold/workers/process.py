@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import freehold
 from freehold.errors import FreeholdError, ResourceError
 
 _BOOT = "import sys; from importlib import import_module; sys.path[:] = sys.argv[2:]; import_module(sys.argv[1]).main()"
@@ -60,7 +59,7 @@ class Worker:
         if self.is_alive:
             return
         self.close()
-        path = [entry for entry in (str(Path(freehold.__file__).parents[1]), *sys.path) if entry]
+        path = [entry for entry in (str(Path(__file__).parents[2]), *sys.path) if entry]
         try:
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _BOOT, self._module, *path],
