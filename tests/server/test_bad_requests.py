@@ -63,7 +63,6 @@ UNSUPPORTED = {
     "modalities": ["audio"],
     "prediction": {},
     "reasoning_effort": "high",
-    "response_format": {"type": "json_object"},
     "store": True,
     "suffix": "x",
     "tool_choice": "required",
