@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from freehold.logs import LogFormat
+
 BackendName = Literal["cpu", "reference", "scripted"]
 IsaName = Literal["avx512bf16", "avx512", "avx2", "generic"]
 ActivationName = Literal["float", "int8"]
@@ -100,3 +102,4 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batch_reqs: int = 32
     warmup_prefixes: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: LogFormat = "pretty"

@@ -96,6 +96,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         max_num_batch_reqs=values["max_num_batch_reqs"].value,
         warmup_prefixes=_optional(values, "warmup_prefixes"),
         log_level=values["log_level"].value,
+        log_format=values["log_format"].value,
     )
     # A server refuses what would wait too long; offline, whoever asks waits.
     engine = msgspec.structs.replace(

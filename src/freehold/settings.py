@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName, PackedCacheName, PolicyName
+from freehold.logs import LogFormat
 
 PREFIX = "FREEHOLD_"
 DEFAULT_MODEL = "smollm2"
@@ -291,6 +292,9 @@ SETTINGS: tuple[Setting, ...] = (
         "tokens of prompts that may wait to be computed; default: any number",
         serve_only=True,
         unset="any number",
+    ),
+    Setting(
+        "log_format", _choice(get_args(LogFormat)), "lines for people, or a JSON object each", "pretty", serve_only=True
     ),
     Setting("log_level", _choice(("debug", "info", "warning", "error")), "how much to log", "info", serve_only=True),
 )

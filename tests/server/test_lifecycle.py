@@ -37,7 +37,9 @@ def gate() -> Iterator[Gate]:
         event.set()
 
 
-def raw_request(server: Server, body: dict[str, Any], window: int | None = None) -> socket.socket:
+def raw_request(
+    server: Server, body: dict[str, Any], window: int | None = None, headers: dict[str, str] | None = None
+) -> socket.socket:
     """Send a chat and don't read.
 
     Args:
@@ -50,8 +52,9 @@ def raw_request(server: Server, body: dict[str, Any], window: int | None = None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
     connection.connect(("127.0.0.1", server.port))
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     length = f"Content-Length: {len(content)}\r\n\r\n"
-    connection.sendall((head + length).encode() + content)
+    connection.sendall((head + more + length).encode() + content)
     return connection
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from freehold import __version__
-from freehold.cli import doctor, keys, limits, profile, serve, store, synth, talk
+from freehold.cli import doctor, keys, limits, profile, serve, store, synth, talk, usage
 
 app = typer.Typer(
     name="freehold",
@@ -28,6 +28,7 @@ app.command()(doctor.doctor)
 app.command()(limits.limits)
 app.command()(profile.profile)
 app.add_typer(keys.app, name="keys")
+app.command()(usage.usage)
 
 
 def _print_version(wanted: bool) -> None:

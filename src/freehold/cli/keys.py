@@ -67,7 +67,7 @@ def create(
         tokens_per_month=tokens_per_month,
     )
     expires_s = None if expires is None else _moment(expires, now_s)
-    with _database(state_dir) as connection:
+    with database(state_dir) as connection:
         key, secret = key_table.create(connection, name, scope, limits, now_s=now_s, expires_s=expires_s)
     print(f"key {key.key_id} for {name}; it is shown this once:", file=sys.stderr)
     print(secret)
@@ -78,7 +78,7 @@ def list_keys(state_dir: StateOption = None) -> None:
     """List the keys, revoked and expired ones too, without their secrets."""
     from freehold.access import key_table
 
-    with _database(state_dir) as connection:
+    with database(state_dir) as connection:
         keys = key_table.read_all(connection)
     if not keys:
         print("no keys; `freehold keys create NAME` makes one")
@@ -98,13 +98,14 @@ def revoke(
     """End a key for good. Running servers refuse it within a second; what runs already may finish."""
     from freehold.access import key_table
 
-    with _database(state_dir) as connection:
+    with database(state_dir) as connection:
         revoked = key_table.revoke(connection, key, now_s=time.time())
     print(f"revoked {revoked.key_id} ({revoked.name})")
 
 
 @contextmanager
-def _database(state_dir: Path | None) -> "Iterator[sqlite3.Connection]":
+def database(state_dir: Path | None) -> "Iterator[sqlite3.Connection]":
+    """The file of keys and usage, for one command."""
     from freehold.access.database import connect, path_in, state_errors
 
     path = path_in(resolve.lookup("state_dir", {"state_dir": state_dir}).value)

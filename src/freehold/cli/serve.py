@@ -1,7 +1,5 @@
 """``freehold serve``."""
 
-import logging
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from freehold import resolve
+from freehold import logs, resolve
 from freehold.cli.options import ConfigOption, ModelArgument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
 from freehold.errors import ModelNotFoundError
@@ -54,12 +52,8 @@ def _settings(flags: Mapping[str, Any], config: Path | None) -> Mapping[str, res
 
 def _serve(resolved: resolve.Resolved, engine: "ProcessEngine | None") -> None:
     if engine is not None:
-        engine.begin(resolved.engine, resolved.serve.log_level)
-    logging.basicConfig(
-        stream=sys.stderr, level=resolved.serve.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
-    )
-    for chatty in ("uvicorn", "asyncio"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+        engine.begin(resolved.engine, resolved.serve.log_level, resolved.serve.log_format)
+    logs.configure(resolved.serve.log_level, resolved.serve.log_format)
     from freehold.serve.server import serve as run_server
 
     run_server(resolved.engine, resolved.serve, engine)

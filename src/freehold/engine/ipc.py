@@ -17,6 +17,7 @@ import msgspec
 from freehold.config import EngineConfig
 from freehold.engine.place import Place
 from freehold.faults import Point, reach
+from freehold.logs import LogFormat
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
 from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate, TokenTexts
 from freehold.sched.admission import Limits
@@ -39,6 +40,7 @@ class Start(msgspec.Struct, frozen=True, tag=True):
 
     config: EngineConfig
     log_level: str
+    log_format: LogFormat = "pretty"
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from freehold import logs
 from freehold.backends.script import Scripts
 from freehold.engine.core import Core
 from freehold.engine.ipc import Channel, Ended, Events, FrameError, FromEngine, NotLoaded, Ready, Start, ToEngine
@@ -28,7 +29,6 @@ from freehold.protocol import Event
 BEAT_S = 0.5
 
 EXIT_FAILED = 70
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 _PR_SET_PDEATHSIG = 1
 
@@ -54,7 +54,7 @@ def _run(scripts: Scripts | None) -> NoReturn:
     channel: Channel[ToEngine] = Channel(socket.socket(fileno=int(sys.argv[-1])), ToEngine)
     inbound = _Inbound(channel)
     start = inbound.first()
-    logging.basicConfig(stream=sys.stderr, level=start.log_level.upper(), format=LOG_FORMAT)
+    logs.configure(start.log_level, start.log_format)
     pulse = Pulse()
     threading.Thread(target=inbound.pass_on, name="engine-inbound", daemon=True).start()
     threading.Thread(target=_beat, args=(channel, pulse), name="engine-pulse", daemon=True).start()

@@ -19,6 +19,7 @@ from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.ipc import Beat, Ended, Events, FrameError, NotLoaded, Ready, Start
 from freehold.engine.watch import Watch
 from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
+from freehold.logs import LogFormat
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
 from freehold.protocol import Abort, Drain, Generate, TokenTexts
 
@@ -76,9 +77,9 @@ class ProcessEngine(EngineHandle):
         self.wait()
         return self
 
-    def begin(self, config: EngineConfig, log_level: str) -> None:
+    def begin(self, config: EngineConfig, log_level: str, log_format: LogFormat = "pretty") -> None:
         """Let the process load, without waiting for it. To be called once."""
-        self._start = Start(config, log_level)
+        self._start = Start(config, log_level, log_format)
         self._wake.set()
 
     def wait(self) -> None:

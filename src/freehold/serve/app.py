@@ -19,7 +19,7 @@ def build_app(service: Service) -> ASGIApp:
     """The server of one model."""
     app = _routed(service)
     needs = {endpoint.path: endpoint.needs for endpoint in ENDPOINTS}
-    gate = Gate(app, service.gatekeeper, needs, service.config.served_model_name)
+    gate = Gate(app, service, needs)
     if service.batches is not None:
         service.batches.start(gate)
     if service.config.warmup_prefixes is not None:

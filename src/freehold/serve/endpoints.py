@@ -14,7 +14,7 @@ from freehold.serve.batches.schema import (
 from freehold.serve.chat import create_chat
 from freehold.serve.completions import create_completion
 from freehold.serve.endpoint import ANY_KEY, GENERATING, NO_KEY, Endpoint
-from freehold.serve.health import live, ready
+from freehold.serve.health import live, metrics, ready
 from freehold.serve.models import get_model, list_models
 from freehold.serve.openapi import openapi
 from freehold.serve.profile import FORMS, ProfileAnswer, ProfileRequest, profile
@@ -123,6 +123,7 @@ _ABOUT = (
         errors=frozenset({404, 409, 501, 503}),
     ),
     Endpoint(method="GET", path="/openapi.json", needs=ANY_KEY, handler=openapi, media=_JSON),
+    Endpoint(method="GET", path="/metrics", needs="metrics", handler=metrics, media=_PLAIN),
     Endpoint(method="GET", path="/livez", needs=NO_KEY, handler=live, media=_PLAIN),
     Endpoint(method="GET", path="/readyz", needs=NO_KEY, handler=ready, media=_PLAIN, errors=_DOWN),
     Endpoint(method="GET", path="/health", needs=NO_KEY, handler=ready, media=_PLAIN, errors=_DOWN),

@@ -8,7 +8,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from freehold.access.gatekeeper import Gatekeeper
 from freehold.access.meter import Meter, Visit
 from freehold.access.usage import Account, Outcome, Usage
 from freehold.errors import FreeholdError
@@ -17,6 +16,7 @@ from freehold.serve.credentials import CHALLENGE, secret_in, unauthorized
 from freehold.serve.endpoint import ADMIN, ANY_KEY, NO_KEY
 from freehold.serve.failure import HttpError, refusal
 from freehold.serve.record import CLIENT_LEFT, Record, record_of
+from freehold.serve.service import Service
 
 _IN_LEDGER = frozenset({"chat", "completions", "messages", "responses", "embeddings"})
 """Endpoints whose requests stand in the ledger of usage."""
@@ -27,22 +27,29 @@ _VISIT = "freehold.visit"
 class Gate:
     """Wraps the application: every request but the probes' is some key's, and takes its place in the key's limits."""
 
-    def __init__(self, app: Starlette, gatekeeper: Gatekeeper, needs: Mapping[str, str], model: str) -> None:
+    def __init__(self, app: Starlette, service: Service, needs: Mapping[str, str]) -> None:
         """
         Args:
             needs: `Endpoint.needs` by the path of a route. Routes that aren't there are for administrators.
-            model: name of the served model in the ledger.
         """
         self._app = app
+        self._gatekeeper = service.gatekeeper
+        self._counts = service.counts
+        self._model = service.config.served_model_name
         self._needs = needs
         self._public = {path for path, need in needs.items() if need == NO_KEY}
-        self._gatekeeper = gatekeeper
-        self._model = model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in self._public:
             await self._app(scope, receive, send)
             return
+        try:
+            await self._let_in(scope, receive, send)
+        finally:
+            self._counts.add_refusal(record_of(scope))
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or say why not."""
         meter: Meter | None = None
         try:
             meter = self._meter(scope)
@@ -80,8 +87,9 @@ class Gate:
             used = _used(visit, record)
             visit.settle(used.num_tokens)
             if endpoint in _IN_LEDGER:
-                account = Account(visit.day, visit.key_id, self._model, outcome_of(record))
-                self._gatekeeper.count(account, used)
+                outcome = outcome_of(record)
+                self._gatekeeper.count(Account(visit.day, visit.key_id, self._model, outcome), used)
+                self._counts.add(visit.key_id, outcome, used, record)
 
     def _meter(self, scope: Scope) -> Meter:
         """The meter of whoever asks.
@@ -121,7 +129,7 @@ def outcome_of(record: Record) -> Outcome:
         return "cancelled"
     if 400 <= record.status < 500:
         return "refused"
-    return "failed" if record.status >= 500 or record.status == 0 or "failed" in record.outcome else "completed"
+    return "failed" if record.status >= 500 or record.status == 0 or record.failure else "completed"
 
 
 def _check_endpoint(meter: Meter, endpoint: str | None, path: str) -> None:

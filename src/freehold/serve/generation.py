@@ -97,8 +97,7 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
                 if jobs[piece.index].generate.sampling.choice == 0:
                     record.num_cached_tokens += result.num_cached_tokens
                 record.num_reasoning_tokens += result.num_reasoning_tokens
-                if result.finish_reason not in record.outcome.split(","):
-                    record.outcome += ("," if record.outcome else "") + result.finish_reason
+                record.finished[result.finish_reason] += 1
             yield piece
 
 

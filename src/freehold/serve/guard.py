@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from freehold.logs import with_fields
 from freehold.serve.failure import HttpError, refusal
 from freehold.serve.record import RECORD_KEY, Record
 
@@ -91,15 +92,29 @@ def write_line(scope: Scope, record: Record) -> None:
     if not _access.isEnabledFor(level):
         return
     parts = [record.request_id, scope["method"], ascii(scope["path"][:200])[1:-1], str(record.status)]
+    total_s = time.monotonic() - record.started_s
+    fields: dict[str, str | int | float] = {
+        "request_id": record.request_id,
+        "method": scope["method"],
+        "path": scope["path"][:200],
+        "status": record.status,
+        "total_s": round(total_s, 4),
+    }
     if record.key_id:
         parts.append(f"key={record.key_id}")
+        fields["key"] = record.key_id
     if record.num_prompt_tokens:
         parts.append(f"prompt={record.num_prompt_tokens} output={record.num_output_tokens}")
+        fields |= {"prompt_tokens": record.num_prompt_tokens, "output_tokens": record.num_output_tokens}
+        fields |= {"cached_tokens": record.num_cached_tokens, "reasoning_tokens": record.num_reasoning_tokens}
     if record.refusal:
         parts.append(f"refused={record.refusal}")
+        fields["refused"] = record.refusal
     if record.outcome:
         parts.append(f"outcome={record.outcome}")
+        fields["outcome"] = record.outcome
     if record.first_s is not None:
         parts.append(f"first={record.first_s - record.started_s:.3f}s")
-    parts.append(f"total={time.monotonic() - record.started_s:.3f}s")
-    _access.log(level, " ".join(parts))
+        fields["first_s"] = round(record.first_s - record.started_s, 4)
+    parts.append(f"total={total_s:.3f}s")
+    _access.log(level, " ".join(parts), extra=with_fields(**fields))

@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz`` and ``/health``: open to all, and none of them waits on the engine."""
+"""``/livez``, ``/readyz`` and ``/health``, open to all, and ``/metrics``. None of them waits on the engine."""
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -23,3 +23,11 @@ async def ready(request: Request) -> Response:
     if reason is not None:
         return respond(*describe(reason))
     return PlainTextResponse("ok")
+
+
+async def metrics(request: Request) -> Response:
+    """What the server counts, for Prometheus."""
+    from freehold.serve.metrics import exposition  # takes a moment, which the first scrape can spare better
+
+    content, media_type = exposition(request.app.state.service, request.headers.get("accept", ""))
+    return Response(content, media_type=media_type)

@@ -1,6 +1,7 @@
 """What a request's life leaves behind: a line in the access log, and a line in the ledger of usage."""
 
 import time
+from collections import Counter
 
 from starlette.types import Scope
 
@@ -17,6 +18,9 @@ class Record:
     Attributes:
         started_s: when it arrived; seconds of the monotonic clock, as `first_s`.
         first_s: when the first token of any answer came.
+        finished: answers by the reason that they ended for.
+        failure: code of an error after the answer had begun.
+        code: of an error that the request was answered with.
         refusal: code and field of an error that the client can put right.
         key_id: whose it is; empty while no key exists.
     """
@@ -30,16 +34,27 @@ class Record:
         self.num_output_tokens = 0
         self.num_cached_tokens = 0
         self.num_reasoning_tokens = 0
-        self.outcome = ""
+        self.finished: Counter[str] = Counter()
+        self.failure = ""
+        self.has_left = False
+        self.code = ""
         self.refusal = ""
         self.key_id = ""
 
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a word or two: ``stop,length``, ``cancelled``, ``failed:numeric_error``."""
+        if self.has_left:
+            return "cancelled"
+        return f"failed:{self.failure}" if self.failure else ",".join(self.finished)
+
     def note_left(self) -> None:
         """The client left before the reply was complete."""
-        self.status, self.outcome = CLIENT_LEFT, "cancelled"
+        self.status, self.has_left = CLIENT_LEFT, True
 
     def note_refusal(self, status: int, code: str | None, field: str | None) -> None:
         """It ends in an error. What the server is to blame for is logged where it happened."""
+        self.code = code or ""
         if status < 500:
             self.refusal = f"{code} field={ascii(field[:60])[1:-1]}" if field else f"{code}"
 

@@ -104,7 +104,7 @@ class EventStream:
         except Exception as error:
             status, failure = describe(error)
             record = record_of(scope)
-            record.outcome = f"failed:{failure.code}"
+            record.failure = failure.code or "internal"
             if not isinstance(error, FreeholdError):
                 _log.exception("request %s failed", record.request_id)
             await send(_body(framing.failure(status, failure, record.request_id)))

@@ -15,6 +15,7 @@ from freehold.grammar.compiler import GrammarCompiler
 from freehold.protocol import EngineInfo
 from freehold.serve.batches.lane import BatchLane
 from freehold.serve.caller import Caller
+from freehold.serve.counts import Counts
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
 from freehold.serve.profiler import Profiler
@@ -61,6 +62,7 @@ class Service:
     batches: BatchLane | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
+    counts: Counts = field(default_factory=Counts)
     lanes: TextLanes = field(default_factory=TextLanes)
 
     @property

@@ -98,6 +98,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "served_model_name": "mine",
         "max_body_bytes": "1M",
         "log_level": "debug",
+        "log_format": "json",
         "enable_prefix_caching": "false",
         "threads": "3",
         "packed_cache": "always",
