@@ -19,6 +19,7 @@ WALL_CLOCKS = {
 MEANT = {
     "access/clocks.py": "keys expire, and budgets last a day or a month",
     "cli/keys.py": "when a key was made or revoked, and whether it has expired",
+    "logs.py": "when a line was written",
     "serve/answer.py": "when an answer was made, for its client",
     "serve/service.py": "when the model was loaded, for clients",
     "text/template.py": "a template may ask for today's date",
