@@ -13,6 +13,7 @@ ActivationName = Literal["float", "int8"]
 KVDtypeName = Literal["bf16", "int8", "f32"]
 EnginePlace = Literal["process", "thread"]
 PackedCacheName = Literal["auto", "always", "never"]
+UnknownFields = Literal["refuse", "warn"]
 PolicyName = Literal["priority", "fcfs"]
 
 
@@ -79,6 +80,12 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         api_keys: secrets of keys that may do everything, besides those in `state_dir`.
         allow_no_key: listen to other machines even if no key exists.
         shutdown_timeout_s: how long running requests may finish after the first SIGTERM or Ctrl-C.
+        allowed_origins: web pages that may use the server, such as ``https://example.org``; ``*`` stands for all.
+        model_aliases: names beside `served_model_name` that mean the same model.
+        request_timeout_s: after so long in the engine a request ends as failed; None lets it run. Not those of the
+            class batch, which nobody waits for.
+        unknown_fields: refuse requests with fields that nobody knows or that aren't supported, or serve them without
+            these and say so in a header.
         state_dir: folder for what outlives the server, such as files and batches; None keeps nothing, and the server
             then has no Batch API.
         max_file_bytes: bytes of one uploaded file.
@@ -96,6 +103,10 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     allow_no_key: bool = False
     shutdown_timeout_s: float = 30.0
     max_body_bytes: int = 4 << 20
+    allowed_origins: tuple[str, ...] = ()
+    model_aliases: tuple[str, ...] = ()
+    request_timeout_s: float | None = None
+    unknown_fields: UnknownFields = "refuse"
     state_dir: Path | None = None
     max_file_bytes: int = 200 << 20
     max_stored_bytes: int = 16 << 30

@@ -79,11 +79,15 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
     engine = _engine(values, limits)
     model = str(values["model"].value)
     if "served_model_name" not in values:
-        values["served_model_name"] = Value(_served_name(model), "the model's name")
+        values["served_model_name"] = Value((_served_name(model),), "the model's name")
     serve = ServeConfig(
         host=values["host"].value,
         port=values["port"].value,
-        served_model_name=values["served_model_name"].value,
+        served_model_name=values["served_model_name"].value[0],
+        model_aliases=values["served_model_name"].value[1:],
+        allowed_origins=_optional(values, "allowed_origins") or (),
+        request_timeout_s=_optional(values, "request_timeout"),
+        unknown_fields=values["unknown_fields"].value,
         engine=values["engine"].value,
         profile=values["profile"].value,
         api_keys=_optional(values, "api_key") or (),

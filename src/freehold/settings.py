@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from freehold.config import ActivationName, BackendName, EnginePlace, IsaName, KVDtypeName, PackedCacheName, PolicyName
+from freehold.config import (
+    ActivationName,
+    BackendName,
+    EnginePlace,
+    IsaName,
+    KVDtypeName,
+    PackedCacheName,
+    PolicyName,
+    UnknownFields,
+)
 from freehold.logs import LogFormat
 
 PREFIX = "FREEHOLD_"
@@ -139,6 +148,12 @@ def _secret(text: str) -> str:
     return text
 
 
+def _origin(text: str) -> str:
+    if text != "*" and not re.fullmatch(r"https?://[^/\s@]+", text):
+        raise ValueError("an origin such as https://example.org, without a path, or *")
+    return text
+
+
 def _folder(text: str) -> Path:
     path = Path(text).expanduser()
     if path.exists() and not path.is_dir():
@@ -249,10 +264,32 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "served_model_name",
-        Kind(_text, "NAME"),
-        "model name in the API; default: the model's name",
+        Kind(_text, "NAME", is_list=True),
+        "names of the model in the API; answers bear the first. Default: the model's name",
         serve_only=True,
         unset="the model's name",
+    ),
+    Setting(
+        "allowed_origins",
+        Kind(_origin, "ORIGIN", is_list=True),
+        "web pages that may use the server, such as https://example.org, or * for all; default: its own",
+        serve_only=True,
+        unset="its own",
+    ),
+    Setting(
+        "unknown_fields",
+        _choice(get_args(UnknownFields)),
+        "requests with fields that nobody knows or that aren't supported: refuse them, or serve without and say so "
+        "in the header x-ignored-fields",
+        "refuse",
+        serve_only=True,
+    ),
+    Setting(
+        "request_timeout",
+        _number(0.001, 1e7, "SECONDS"),
+        "seconds in the engine after which a request ends as failed; default: none",
+        serve_only=True,
+        unset="none",
     ),
     Setting(
         "shutdown_timeout",

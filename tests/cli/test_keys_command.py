@@ -59,3 +59,18 @@ def test_given_keys_are_never_shown(home: Path, smollm2_path: Path) -> None:
     for done in (shown, freehold("serve", str(smollm2_path), "--api-key", "short", home=home)):
         assert "secret" not in done.stdout + done.stderr
         assert "short" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (["MODEL", "--served-model-name", "a", "b", "--port", "1"], "a, b"),
+        (["MODEL", "--served-model-name", "a,b", "--served-model-name", "c"], "a, b, c"),
+        (["--served-model-name", "a", "MODEL"], "a"),
+    ],
+)
+def test_a_model_has_as_many_names_as_are_given(smollm2_path: Path, given: list[str], names: str) -> None:
+    arguments = [str(smollm2_path) if argument == "MODEL" else argument for argument in given]
+    shown = freehold("serve", *arguments, "--show-config")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(rf"^served_model_name +{names}  ", shown.stdout, re.MULTILINE)

@@ -7,6 +7,7 @@ import typer
 
 from freehold import __version__
 from freehold.cli import doctor, keys, limits, profile, serve, store, synth, talk, usage
+from freehold.cli.options import SettingsCommand
 
 app = typer.Typer(
     name="freehold",
@@ -17,7 +18,7 @@ app = typer.Typer(
     context_settings={"max_content_width": shutil.get_terminal_size().columns},
     help="Own your LLM inference: serve, measure, tune and explain a model on your own hardware.",
 )
-app.command()(serve.serve)
+app.command(cls=SettingsCommand)(serve.serve)
 app.command()(talk.chat)
 app.command()(talk.run)
 app.command()(store.pull)

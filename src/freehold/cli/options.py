@@ -1,12 +1,13 @@
 """Options of the command line, made from the one list of settings in `freehold.resolve`."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from freehold.errors import ConfigError
 from freehold.settings import SETTINGS, Setting
@@ -19,6 +20,30 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of the model store; FREEHOLD_HOME sets it too.", show_default=False),
 ]
+
+
+class SettingsCommand(TyperCommand):
+    """Takes ``--served-model-name a b`` as other servers do, where MODEL stands first and can't be meant by ``b``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread(args))
+
+
+def spread(arguments: Sequence[str]) -> list[str]:
+    """Each value of a list with its flag before it."""
+    flags = {setting.flag for setting in SETTINGS if setting.kind.is_list}
+    if not arguments or arguments[0].startswith("-"):
+        return list(arguments)
+    found: list[str] = []
+    flag, num_values = "", 0
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag, num_values = (argument if argument in flags else ""), 0
+        elif flag:
+            found += [flag] if num_values else []
+            num_values += 1
+        found.append(argument)
+    return found
 
 
 def with_settings(*, serve: bool, model: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors, and around them the gate and the guard."""
+"""The ASGI application: routes, errors, and what stands before them: guard, origins and gate."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,6 +10,7 @@ from freehold.serve.endpoints import ENDPOINTS
 from freehold.serve.failure import handle
 from freehold.serve.gate import Gate
 from freehold.serve.guard import Guard
+from freehold.serve.origins import Origins
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
 from freehold.serve.warmup import WarmUp
@@ -25,7 +26,7 @@ def build_app(service: Service) -> ASGIApp:
     if service.config.warmup_prefixes is not None:
         app.state.warm_up = WarmUp(service, service.config.warmup_prefixes)
         app.state.warm_up.start()
-    return Guard(gate, service.config.host)
+    return Guard(Origins(gate, service.config.allowed_origins), service.config.host)
 
 
 def _routed(service: Service) -> Starlette:

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from freehold.errors import RequestError
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import LONG_BYTES, TextLanes
+from freehold.serve.record import record_of
 from freehold.serve.reply import ClientLeftError, while_connected
 from freehold.serve.schema import Body
 
@@ -75,13 +76,18 @@ async def receive(
         as `read` and `decode`.
     """
     body = await read(request, max_bytes)
+    is_strict = request.app.state.service.config.unknown_fields == "refuse"
+    strangers = None if is_strict else record_of(request.scope).ignored_fields
     if len(body) < LONG_BYTES:
-        return decode(body, decoder), len(body)
-    return await while_connected(request.receive, lanes.run(len(body), decode, body, decoder)), len(body)
+        return decode(body, decoder, strangers), len(body)
+    return await while_connected(request.receive, lanes.run(len(body), decode, body, decoder, strangers)), len(body)
 
 
-def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
+def decode(body: bytes, decoder: msgspec.json.Decoder[S], strangers: list[str] | None = None) -> S:
     """Check a body against a struct.
+
+    Args:
+        strangers: gets the names of unknown fields and of those that aren't supported; None refuses them.
 
     Raises:
         RequestError: not JSON, a wrong type, a missing field, or a field that is unknown, not supported or there twice.
@@ -97,7 +103,12 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
         raise _malformed(str(error), body) from None
     _check_names(body)
     for name in fields.keys() - set(decoded.__struct_fields__):
-        _check_stranger(decoded, name, fields[name])
+        try:
+            _check_stranger(decoded, name, fields[name])
+        except RequestError:
+            if strangers is None:
+                raise
+            strangers.append(name)
     return decoded
 
 

@@ -19,6 +19,9 @@ WRITE_TIMEOUT_S = 30.0
 """So long may a client take nothing of what waits for it."""
 
 
+TOO_MANY = "there are too many connections to this server; close idle ones and try again"
+
+
 class HeadTooLargeError(ValueError):
     """Raised inside the parser, which then answers 400 and closes."""
 
@@ -26,14 +29,16 @@ class HeadTooLargeError(ValueError):
 def _late(part: str) -> bytes:
     """The answer to a request a part of which is missing at its deadline."""
     seconds = HEAD_TIMEOUT_S if part == "head" else BODY_TIMEOUT_S
-    failure = Failure(
-        f"the {part} of the request didn't arrive within {seconds:g} seconds; send it again, and faster",
-        "invalid_request_error",
-        code="request_timeout",
-    )
-    body = msgspec.json.encode(FailureBody(failure))
+    message = f"the {part} of the request didn't arrive within {seconds:g} seconds; send it again, and faster"
+    return _refusal("408 Request Timeout", message, "invalid_request_error", "request_timeout")
+
+
+def _refusal(status: str, message: str, kind: str, code: str) -> bytes:
+    """An answer to what has not become a request, after which the connection closes."""
+    body = msgspec.json.encode(FailureBody(Failure(message, kind, code=code)))
+    retry = "retry-after: 1\r\n" if status.startswith("503") else ""
     head = (
-        "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        f"HTTP/1.1 {status}\r\nconnection: close\r\n{retry}content-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -51,6 +56,10 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.write(_refusal("503 Service Unavailable", TOO_MANY, "server_error", "too_many_connections"))
+            transport.close()
+            return
         self._set_deadline(HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -26,6 +26,7 @@ _STATUSES = {
     "queue_full": 429,
     "profile_running": 409,
     "profiling_unsupported": 501,
+    "deadline_exceeded": 503,
     "draining": 503,
     "engine_busy": 503,
     "engine_died": 503,

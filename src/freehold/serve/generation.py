@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, RequestError
@@ -66,6 +66,8 @@ def plan_jobs(  # noqa: PLR0913  what a request is made of
                 "allowed in one request: send fewer prompts in one, or ask for fewer of the likeliest tokens",
                 param=param,
             )
+    if handling.service != "batch":
+        handling = replace(handling, deadline_s=service.config.request_timeout_s)
     planner = JobPlanner(service.text.tokenizer, service.info, handling)
     jobs: list[Job] = []
     for position, ids in enumerate(prompts):

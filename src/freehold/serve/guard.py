@@ -47,7 +47,10 @@ class Guard:
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = record.request_id
+                answered = MutableHeaders(scope=message)
+                answered["x-request-id"] = record.request_id
+                if record.ignored_fields:
+                    answered["x-ignored-fields"] = record.ignored
             await send(message)
 
         try:
@@ -107,6 +110,9 @@ def write_line(scope: Scope, record: Record) -> None:
         parts.append(f"prompt={record.num_prompt_tokens} output={record.num_output_tokens}")
         fields |= {"prompt_tokens": record.num_prompt_tokens, "output_tokens": record.num_output_tokens}
         fields |= {"cached_tokens": record.num_cached_tokens, "reasoning_tokens": record.num_reasoning_tokens}
+    if record.ignored_fields:
+        parts.append(f"ignored={record.ignored}")
+        fields["ignored"] = record.ignored
     if record.refusal:
         parts.append(f"refused={record.refusal}")
         fields["refused"] = record.refusal

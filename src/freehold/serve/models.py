@@ -12,22 +12,23 @@ from freehold.text import param_checks, params
 
 
 async def list_models(request: Request) -> Response:
-    """The served model, as a list of one; of none if the key isn't for it."""
+    """The served model, by each of its names that the key is for."""
     service: Service = request.app.state.service
-    is_seen = caller_of(request.scope).scope.allows_model(service.config.served_model_name)
-    return _json(ModelList([_card(service)] if is_seen else []))
+    scope = caller_of(request.scope).scope
+    return _json(ModelList([_card(service, name) for name in service.model_names if scope.allows_model(name)]))
 
 
 async def get_model(request: Request) -> Response:
-    """The served model, if that is its name."""
+    """The served model, if that is one of its names."""
     service: Service = request.app.state.service
-    service.check_model(request.path_params["model"], caller_of(request.scope))
-    return _json(_card(service))
+    name = request.path_params["model"]
+    service.check_model(name, caller_of(request.scope))
+    return _json(_card(service, name))
 
 
-def _card(service: Service) -> ModelCard:
+def _card(service: Service, name: str) -> ModelCard:
     return ModelCard(
-        id=service.config.served_model_name,
+        id=name,
         created=service.created,
         max_model_len=service.info.max_model_len,
         limits={

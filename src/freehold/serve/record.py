@@ -1,5 +1,6 @@
 """What a request's life leaves behind: a line in the access log, and a line in the ledger of usage."""
 
+import re
 import time
 from collections import Counter
 
@@ -7,6 +8,10 @@ from starlette.types import Scope
 
 RECORD_KEY = "freehold.record"
 """Where a request's scope has its record."""
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+_NAME_LENGTH = 60
+_NUM_NAMES = 20
 
 CLIENT_LEFT = 499
 """Status in the log of a request whose client left, as nginx writes it."""
@@ -21,6 +26,7 @@ class Record:
         finished: answers by the reason that they ended for.
         failure: code of an error after the answer had begun.
         code: of an error that the request was answered with.
+        ignored_fields: of the body, as clients spelled them; what was asked for there is not done.
         refusal: code and field of an error that the client can put right.
         key_id: whose it is; empty while no key exists.
     """
@@ -40,6 +46,7 @@ class Record:
         self.code = ""
         self.refusal = ""
         self.key_id = ""
+        self.ignored_fields: list[str] = []
 
     @property
     def outcome(self) -> str:
@@ -47,6 +54,12 @@ class Record:
         if self.has_left:
             return "cancelled"
         return f"failed:{self.failure}" if self.failure else ",".join(self.finished)
+
+    @property
+    def ignored(self) -> str:
+        """Names of ignored fields as they may stand in a header: some, and nothing that is no name."""
+        names = sorted({_NO_NAME.sub("?", name[:_NAME_LENGTH]) for name in self.ignored_fields})
+        return ", ".join(names[:_NUM_NAMES]) + (", ..." if len(names) > _NUM_NAMES else "")
 
     def note_left(self) -> None:
         """The client left before the reply was complete."""

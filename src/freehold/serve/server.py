@@ -41,6 +41,7 @@ from freehold.serve.access import open_access
 from freehold.serve.app import build_app
 from freehold.serve.batches.lane import BatchLane
 from freehold.serve.connection import Connection
+from freehold.serve.descriptors import max_connections
 from freehold.serve.profiler import Profiler
 from freehold.serve.service import Service
 from freehold.serve.warmup import read_prefixes
@@ -151,6 +152,8 @@ def build_server(service: Service) -> uvicorn.Server:
             proxy_headers=False,
             server_header=False,
             backlog=BACKLOG,
+            # One more than may be, so that `Connection` closes it before uvicorn answers in words of its own.
+            limit_concurrency=max_connections() + 1,
             timeout_keep_alive=KEEP_ALIVE_S,
             # Past the moment at which the last connection is cut, so that nothing is left to be cancelled.
             timeout_graceful_shutdown=LAST_WORDS_S + 1,

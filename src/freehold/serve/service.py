@@ -87,24 +87,28 @@ class Service:
         max_queued = self.engine.engine.max_num_queued_reqs
         return None if max_queued is None else self.info.max_num_seqs + max_queued
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Names of the served model, the one that answers bear first."""
+        return (self.config.served_model_name, *self.config.model_aliases)
+
     def check_model(self, name: str | None, caller: Caller) -> None:
         """Refuse a name that isn't the served model's, and a key that isn't for it; without a name it is meant.
 
         Raises:
             HttpError: 404 with the name that is served; 403.
         """
-        if name is not None and name != self.config.served_model_name:
+        names = self.model_names
+        if name is not None and name not in names:
             raise HttpError(
                 404,
-                f"there is no model {name[:200]!r} here; {self.config.served_model_name!r} is served",
+                f"there is no model {name[:200]!r} here; {' and '.join(map(repr, names))} is served",
                 code="model_not_found",
                 param="model",
             )
-        if not caller.scope.allows_model(self.config.served_model_name):
-            raise HttpError(
-                403, f"this key isn't for the model {self.config.served_model_name!r}", code="model_not_allowed",
-                param="model",
-            )  # fmt: skip
+        wanted = names if name is None else (name,)
+        if not any(map(caller.scope.allows_model, wanted)):
+            raise HttpError(403, f"this key isn't for the model {wanted[0]!r}", code="model_not_allowed", param="model")
 
     def check_may_fit(self, text: str, param: str) -> None:
         """Refuse a text that can't fit into the context, before any work is put into it.

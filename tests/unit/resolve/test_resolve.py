@@ -99,6 +99,8 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "max_body_bytes": "1M",
         "log_level": "debug",
         "log_format": "json",
+        "allowed_origins": "https://example.org",
+        "unknown_fields": "warn",
         "enable_prefix_caching": "false",
         "threads": "3",
         "packed_cache": "always",
