@@ -70,7 +70,8 @@ Widths widths_of(const Model& model) {
 Scratch::Scratch(const Model& model, const ScratchOptions& options)
     : widths_(widths_of(model)), threads_(static_cast<std::size_t>(options.num_threads)) {
     max_logit_rows_ = std::min(options.max_tokens, kMaxLogitRows);
-    logit_stride_ = round_up(model.vocab_size, kStrip);
+    // An odd number of lines, so that a column of rows does not fall into one set of a cache.
+    logit_stride_ = (round_up(model.vocab_size, kStrip) / kPanel | 1) * kPanel;
     const auto rows = [&](int width) { return area(options.max_tokens, width); };
     const auto place = [&](Carver& carver) {
         hidden = carver.take<float>(rows(widths_.hidden));
