@@ -31,7 +31,7 @@ KvPool::KvPool(const Model& model, int num_blocks, int block_size, KvFormat form
         block_bytes_ += layer_bytes(layer.attention);
     }
     // No huge pages here: a touched block would drag in megabytes of untouched neighbours.
-    region_ = Region(block_bytes_ * static_cast<std::size_t>(num_blocks), false);
+    region_ = Region(block_bytes_ * static_cast<std::size_t>(num_blocks), true);
 }
 
 KvView KvPool::shape_of(const AttentionShape& a) const {
