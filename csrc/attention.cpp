@@ -50,15 +50,20 @@ void Attention::run(int thread, int layer, Profile* profile) const {
     }
 }
 
+KvView Attention::kv_of(int layer, const AttentionItem& item) const {
+    const StepRow& row = step_->rows[static_cast<std::size_t>(item.row)];
+    return kv_.view(model_.layers[static_cast<std::size_t>(layer)].attention, layer, item.kv_head,
+                    step_->block_ids.data() + row.first_block);
+}
+
 AttendCall Attention::call_of(int layer, const AttentionItem& item) const {
     const AttentionShape& a = model_.layers[static_cast<std::size_t>(layer)].attention;
     const int heads = a.num_heads / a.num_kv_heads;
     const int stride = round_up(a.query_size(), kStrip);
     const bool int8_kv = kv_.format() == KvFormat::int8;
-    const StepRow& row = step_->rows[static_cast<std::size_t>(item.row)];
     const std::ptrdiff_t first = at(item.first_token, stride) + item.kv_head * heads * a.head_dim;
     return AttendCall{
-        .kv = kv_.view(a, layer, item.kv_head, step_->block_ids.data() + row.first_block),
+        .kv = kv_of(layer, item),
         .queries = int8_kv || bf16_dot_ ? nullptr : scratch_.queries + first,
         .half_queries = bf16_dot_ ? scratch_.half_queries + first : nullptr,
         .int8_queries = int8_kv ? scratch_.int8_query(a, item.first_token, item.kv_head * heads) : nullptr,
@@ -71,12 +76,12 @@ AttendCall Attention::call_of(int layer, const AttentionItem& item) const {
 }
 
 // Joins one piece to `states`; meanwhile the next work's keys and values come into the cache.
-void Attention::attend(int layer, const AttentionPlan& plan, Work now, Work next, float* states) const {
+void Attention::attend(int layer, const AttentionPlan& plan, AttendCall& call, Work now, Work next,
+                       float* states) const {
     const AttentionItem& item = plan.items[static_cast<std::size_t>(now.item)];
     const AttentionItem& next_item = plan.items[static_cast<std::size_t>(next.item)];
-    AttendCall call = call_of(layer, item);
     KvAhead ahead;
-    ahead.kv = next.item == now.item ? call.kv : call_of(layer, next_item).kv;
+    ahead.kv = next.item == now.item ? call.kv : kv_of(layer, next_item);
     ahead.first_pos = (next_item.first_piece + next.piece) * kPiece;
     ahead.end_pos = std::min(ahead.first_pos + kPiece, next_item.first_pos + next_item.num_tokens);
     call.ahead = &ahead;
@@ -89,12 +94,12 @@ void Attention::run_whole_items(int thread, int layer, const AttentionPlan& plan
     team_.for_each_in_runs(thread, num_items, [&](int number) {
         const Timed timed(profile, thread, Phase::attention, layer);
         const AttentionItem& item = plan.items[static_cast<std::size_t>(number)];
-        const AttendCall call = call_of(layer, item);
+        AttendCall call = call_of(layer, item);
         clear_states(states, call);
         for (int piece = 0; piece < item.num_pieces; ++piece) {
             const bool last = piece + 1 == item.num_pieces;
             const Work next = last ? Work{std::min(number + 1, num_items - 1), 0} : Work{number, piece + 1};
-            attend(layer, plan, {number, piece}, next, states);
+            attend(layer, plan, call, {number, piece}, next, states);
         }
         finish(call, item, states);
     });
@@ -112,8 +117,9 @@ void Attention::run_pieces(int thread, int layer, const AttentionPlan& plan, Pro
         const Work now = work_of(number);
         const AttentionItem& item = plan.items[static_cast<std::size_t>(now.item)];
         float* states = scratch_.piece_states + item.states_at + now.piece * item.piece_floats;
-        clear_states(states, call_of(layer, item));
-        attend(layer, plan, now, work_of(std::min(number + 1, num_pieces - 1)), states);
+        AttendCall call = call_of(layer, item);
+        clear_states(states, call);
+        attend(layer, plan, call, now, work_of(std::min(number + 1, num_pieces - 1)), states);
     });
     team_.for_each(static_cast<int>(plan.items.size()), [&](int number) {
         const Timed timed(profile, thread, Phase::attention_fold, layer);

@@ -33,10 +33,11 @@ class Attention {
         int piece;  // counted from the item's first
     };
 
+    KvView kv_of(int layer, const AttentionItem& item) const;
     AttendCall call_of(int layer, const AttentionItem& item) const;
     void run_whole_items(int thread, int layer, const AttentionPlan& plan, Profile* profile) const;
     void run_pieces(int thread, int layer, const AttentionPlan& plan, Profile* profile) const;
-    void attend(int layer, const AttentionPlan& plan, Work now, Work next, float* states) const;
+    void attend(int layer, const AttentionPlan& plan, AttendCall& call, Work now, Work next, float* states) const;
     void finish(const AttendCall& call, const AttentionItem& item, const float* states) const;
 
     const Model& model_;

@@ -30,7 +30,7 @@ KvPool::KvPool(const Model& model, int num_blocks, int block_size, KvFormat form
         layer_at_.push_back(block_bytes_);
         block_bytes_ += layer_bytes(layer.attention);
     }
-    // No huge pages here: a touched block would drag in megabytes of untouched neighbours.
+    // In huge pages: attention jumps from block to block. A first touched block brings its neighbours in with it.
     region_ = Region(block_bytes_ * static_cast<std::size_t>(num_blocks), true);
 }
 

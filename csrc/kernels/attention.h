@@ -26,7 +26,7 @@ void attend_tile(QueryTile<form, Queries>& tile, const PieceView& piece, const K
     }
     for (; t < last; ++t) score_tiles<form, Queries, 1>(tile, piece, t, kv.head_dim, pump);
     float maxima[Queries], sums[Queries];
-    soften(tile, piece, maxima, sums);
+    soften(tile, piece, maxima, sums, pump);
     Joins<Queries> joins;
     join_headers(tile, maxima, sums, joins);
     constexpr int kWide = kScoreVectors;
@@ -108,15 +108,16 @@ void attend_form(const AttendCall& call, int piece_index, float* states) {
     }
     if (begin == end) return;
     const int high = seen_by(call, end - 1, piece_pos).high;
-    for (int t = 0; t * kTilePositions < high; ++t) {
-        piece.keys[t] = call.kv.key_tile(piece_pos + t * kTilePositions);
-        piece.values[t] = call.kv.value_tile(piece_pos + t * kTilePositions);
+    TileWalk walk(call.kv, piece_pos);
+    for (int t = 0; t * kTilePositions < high; ++t, walk.advance()) {
+        piece.keys[t] = walk.keys();
+        piece.values[t] = walk.values();
     }
     Pump pump(call.ahead);
     for (int first = begin * call.num_heads, last = end * call.num_heads; first < last;) {
         first += attend_most<form, kMaxQueryTile>(call, piece, piece_pos, first, last - first, states, pump);
     }
-    while (!pump.done()) pump.lines(kTiles);
+    pump.finish();
 }
 
 // Joins what the queries see of one piece to their states; those that see nothing of it keep theirs.

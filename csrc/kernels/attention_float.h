@@ -44,7 +44,7 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
     Accumulators<Queries, Vectors> sums;
     if constexpr (form == Form::f32) {
         for (int e = 0; e < head_dim; ++e) {
-            if (!pump.done()) pump.lines(Vectors);
+            pump.fetch<Pump::kWhileReading>();
             F keys[Vectors];
             unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
                 keys[v] = f_load(reinterpret_cast<const float*>(piece.keys[first + v]) + e * kTilePositions);
@@ -52,11 +52,11 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
             unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums.add(q, tile.query[q][e], keys); });
         }
     } else {
-        for (int e = 0; e < head_dim; e += 2) {
-            if (!pump.done()) pump.lines(Vectors);
+        std::ptrdiff_t line = 0;
+        for (int e = 0; e < head_dim; e += 2, line += kLineBytes) {
+            pump.fetch<Pump::kWhileReading>();
             I keys[Vectors];
-            unrolled<Vectors>(
-                [&](auto v) FREEHOLD_INLINE_LAMBDA { keys[v] = i_load(piece.keys[first + v] + e / 2 * kLineBytes); });
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { keys[v] = i_load(piece.keys[first + v] + line); });
             if constexpr (form == Form::bf16_dot) {
                 unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums.add_pair(q, tile.query[q] + e, keys); });
             } else {
@@ -92,13 +92,14 @@ struct WeightSum<Form::bf16_dot> {
 template <Form form, int Queries>
     requires(form != Form::int8)
 FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
-                            float (&sums)[Queries]) {
+                            float (&sums)[Queries], Pump& pump) {
     const int first = piece.low / kTilePositions * kTilePositions;
     F maximum[Queries];
     WeightSum<form> total[Queries];
-    find_maxima(tile, piece, maxima);
+    find_maxima(tile, piece, maxima, pump);
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { maximum[q] = f_set(maxima[q]); });
     for (int pos = first; pos < piece.high; pos += kTilePositions) {
+        pump.fetch<Pump::kWhileSoftening>();
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
             const F weight = f_softmax_exp<form>(f_sub(f_load(tile.weights[q] + pos), maximum[q]));
             if constexpr (form == Form::bf16_dot) {
@@ -112,22 +113,20 @@ FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& pie
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums[q] = total_of(total[q].sum); });
 }
 
-// Values of two positions, `pos` and the next, in vectors of 16 elements from `element` on.
+// Values of two positions of a tile, in vectors of 16 elements from the one at `at` on.
 template <Form form, int Vectors>
 struct ValuePair {
     I lines[Vectors];               // bf16: both positions in each lane
     F even[Vectors], odd[Vectors];  // otherwise
 
-    FREEHOLD_INLINE ValuePair(const PieceView& piece, int pos, int element, int stride) {
-        const std::uint8_t* row = piece.values[pos / kTilePositions];
-        const int at = pos % kTilePositions * stride;
+    FREEHOLD_INLINE ValuePair(const std::uint8_t* at, int stride) {
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
             if constexpr (form == Form::f32) {
-                const auto* floats = reinterpret_cast<const float*>(row) + at + element + v * kPanel;
+                const auto* floats = reinterpret_cast<const float*>(at) + v * kPanel;
                 even[v] = f_load(floats);
                 odd[v] = f_load(floats + stride);
             } else {
-                lines[v] = i_load(row + 2 * (at + 2 * element) + v * kLineBytes);
+                lines[v] = i_load(at + v * kLineBytes);
             }
         });
         if constexpr (form == Form::bf16) widen(lines, even, odd);
@@ -165,14 +164,23 @@ template <Form form, int Queries, int Vectors>
     requires(form != Form::int8)
 FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece,
                                 const Joins<Queries>& joins, int element, int stride, Pump& pump) {
+    // Elements of float32 stand one position after the other, others in pairs of positions.
+    constexpr int kElementBytes = 4;
+    const std::ptrdiff_t pair_bytes = stride * kElementBytes * (form == Form::f32 ? 2 : 1);
     Accumulators<Queries, Vectors> sums;
-    for (int pos = piece.low & ~1; pos < piece.high; pos += 2) {
-        if (!pump.done()) pump.lines(Vectors);
-        const ValuePair<form, Vectors> values(piece, pos, element, stride);
-        if (pos >= piece.common_low && pos + 1 < piece.common_high) {
-            unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { values.add_to(sums, tile, q, pos); });
-        } else {
-            unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { values.add_seen(sums, tile, q, pos); });
+    for (int pos = piece.low & ~1; pos < piece.high;) {
+        const std::uint8_t* at = piece.values[pos / kTilePositions] + pos % kTilePositions / 2 * pair_bytes +
+                                 element * std::ptrdiff_t{kElementBytes};
+        const int tile_end = pos / kTilePositions * kTilePositions + kTilePositions;
+        const int end = tile_end < piece.high ? tile_end : piece.high;
+        for (; pos < end; pos += 2, at += pair_bytes) {
+            pump.fetch<Pump::kWhileReading>();
+            const ValuePair<form, Vectors> values(at, stride);
+            if (pos >= piece.common_low && pos + 1 < piece.common_high) {
+                unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { values.add_to(sums, tile, q, pos); });
+            } else {
+                unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { values.add_seen(sums, tile, q, pos); });
+            }
         }
     }
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {

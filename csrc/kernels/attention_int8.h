@@ -51,7 +51,7 @@ template <int Plane, int Queries, int Vectors, class Line, class Factors>
 FREEHOLD_INLINE void add_plane(IntegerSums<Queries, Vectors>& sums, int begin, int end, const Line& line,
                                const Factors& factors, Pump& pump) {
     for (int i = begin; i < end; ++i) {
-        if (!pump.done()) pump.lines(Vectors);
+        pump.fetch<Pump::kWhileReading>();
         I lines[Vectors];
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { lines[v] = i_load(line(i, v)); });
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums.add(q, factors(q, i, Plane), lines); });
@@ -63,7 +63,7 @@ template <int Queries, int Vectors, class Line, class Factors>
 FREEHOLD_INLINE void add_planes(IntegerSums<Queries, Vectors>& high, IntegerSums<Queries, Vectors>& low, int begin,
                                 int end, const Line& line, const Factors& factors, Pump& pump) {
     for (int i = begin; i < end; ++i) {
-        if (!pump.done()) pump.lines(Vectors);
+        pump.fetch<Pump::kWhileReading>();
         I lines[Vectors];
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { lines[v] = i_load(line(i, v)); });
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
@@ -143,17 +143,18 @@ FREEHOLD_INLINE void quantize_weights(QueryTile<Form::int8, Queries>& tile, cons
 template <Form form, int Queries>
     requires(form == Form::int8)
 FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
-                            float (&sums)[Queries]) {
+                            float (&sums)[Queries], Pump& pump) {
     const int first = piece.low / kTilePositions * kTilePositions;
     F maximum[Queries], total[Queries];
     I largest[Queries];
-    find_maxima(tile, piece, maxima);
+    find_maxima(tile, piece, maxima, pump);
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
         maximum[q] = f_set(maxima[q]);
         total[q] = f_zero();
         largest[q] = i_zero();
     });
     for (int pos = first; pos < piece.high; pos += kTilePositions) {
+        pump.fetch<Pump::kWhileSoftening>();
         const F scales = f_load(reinterpret_cast<const float*>(piece.values[pos / kTilePositions]));
         const bool whole = all_see(piece, pos);
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {

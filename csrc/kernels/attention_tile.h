@@ -14,35 +14,81 @@ constexpr float kInfinity = __builtin_inff();
 
 enum class Form { f32, bf16, bf16_dot, int8 };
 
-// Brings what comes after a piece into the cache, a few lines whenever the piece itself has been read a bit further.
-class Pump {
+// The tiles of a request's keys and values, one after the other from position `pos` on, a multiple of 16.
+class TileWalk {
   public:
-    FREEHOLD_INLINE explicit Pump(const KvAhead* ahead) {
-        if (ahead == nullptr) return;
-        const KvView& kv = ahead->kv;
-        key_bytes_ = static_cast<int>(kv.key_tile_bytes());
-        value_bytes_ = static_cast<int>(kv.value_tile_bytes());
-        for (int pos = ahead->first_pos; pos < ahead->end_pos && num_tiles_ < 2 * kTiles; pos += kTilePositions) {
-            tiles_[num_tiles_++] = kv.key_tile(pos);
-            tiles_[num_tiles_++] = kv.value_tile(pos);
-        }
+    FREEHOLD_INLINE TileWalk(const KvView& kv, int pos)
+        : kv_(kv),
+          key_bytes_(kv.key_tile_bytes()),
+          value_bytes_(kv.value_tile_bytes()),
+          tiles_per_block_(kv.block_size / kTilePositions),
+          tile_(pos % kv.block_size / kTilePositions),
+          block_id_(kv.block_ids + pos / kv.block_size) {}
+    FREEHOLD_INLINE std::size_t key_bytes() const { return key_bytes_; }
+    FREEHOLD_INLINE std::size_t value_bytes() const { return value_bytes_; }
+    FREEHOLD_INLINE const std::uint8_t* keys() const { return block() + kv_.keys_at + tile_ * key_bytes_; }
+    FREEHOLD_INLINE const std::uint8_t* values() const { return block() + kv_.values_at + tile_ * value_bytes_; }
+    FREEHOLD_INLINE void advance() {
+        if (++tile_ == tiles_per_block_) tile_ = 0, ++block_id_;
     }
-    FREEHOLD_INLINE void lines(int count) {
-        for (; count > 0 && tile_ < num_tiles_; --count) {
-            __builtin_prefetch(tiles_[tile_] + at_, 0, 2);
-            at_ += kLineBytes;
-            if (at_ >= (tile_ % 2 == 0 ? key_bytes_ : value_bytes_)) {
-                at_ = 0;
-                ++tile_;
-            }
-        }
-    }
-    FREEHOLD_INLINE bool done() const { return tile_ == num_tiles_; }
 
   private:
-    const std::uint8_t* tiles_[2 * kTiles];
-    int num_tiles_ = 0, tile_ = 0, at_ = 0;
-    int key_bytes_ = 0, value_bytes_ = 0;
+    FREEHOLD_INLINE const std::uint8_t* block() const {
+        return kv_.base + kv_.block_bytes * static_cast<std::size_t>(*block_id_);
+    }
+
+    const KvView& kv_;
+    std::size_t key_bytes_, value_bytes_;
+    std::size_t tiles_per_block_, tile_;
+    const std::int32_t* block_id_;
+};
+
+// Brings what comes after a piece into the cache, evenly over all that the piece takes: memory that rests for a moment
+// is lost, and so is time in which more is asked of it than it can take.
+class Pump {
+  public:
+    // Lines to fetch for each four of keys or values that are read, and the rest meanwhile in the softmax.
+    static constexpr int kWhileReading = 3, kWhileRaising = 4, kWhileSoftening = 8;
+
+    FREEHOLD_INLINE explicit Pump(const KvAhead* ahead) {
+        if (ahead == nullptr || ahead->first_pos >= ahead->end_pos) return;
+        TileWalk walk(ahead->kv, ahead->first_pos);
+        for (int pos = ahead->first_pos; pos < ahead->end_pos && num_runs_ < 2 * kTiles; pos += kTilePositions) {
+            runs_[num_runs_++] = {walk.keys(), walk.keys() + walk.key_bytes()};
+            runs_[num_runs_++] = {walk.values(), walk.values() + walk.value_bytes()};
+            walk.advance();
+        }
+        begin_run();
+    }
+    template <int Lines>
+    FREEHOLD_INLINE void fetch() {
+        if (at_ == nullptr) return;
+        unrolled<Lines>([&](auto i) FREEHOLD_INLINE_LAMBDA { __builtin_prefetch(at_ + i * kLineBytes, 0, 2); });
+        at_ += Lines * kLineBytes;
+        if (at_ >= end_) begin_run();
+    }
+    FREEHOLD_INLINE void finish() {
+        while (at_ != nullptr) fetch<4>();
+    }
+
+  private:
+    struct Run {
+        const std::uint8_t *begin, *end;
+    };
+
+    FREEHOLD_INLINE void begin_run() {
+        if (run_ == num_runs_) {
+            at_ = nullptr;
+        } else {
+            at_ = runs_[run_].begin;
+            end_ = runs_[run_++].end;
+        }
+    }
+
+    const std::uint8_t* at_ = nullptr;  // null when all is fetched
+    const std::uint8_t* end_ = nullptr;
+    Run runs_[2 * kTiles];
+    int num_runs_ = 0, run_ = 0;
 };
 
 // The part of a piece that the queries of a tile see, and where it lies.
@@ -121,10 +167,12 @@ FREEHOLD_INLINE void raise_maxima(QueryTile<form, Queries>& tile, int pos, F (&h
 
 // Each query's highest score; those that it doesn't see become minus infinity.
 template <Form form, int Queries>
-FREEHOLD_INLINE void find_maxima(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries]) {
+FREEHOLD_INLINE void find_maxima(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
+                                 Pump& pump) {
     F highest[Queries];
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { highest[q] = f_set(-kInfinity); });
     for (int pos = piece.low / kTilePositions * kTilePositions; pos < piece.high; pos += kTilePositions) {
+        pump.fetch<Pump::kWhileRaising>();
         if (all_see(piece, pos)) {
             raise_maxima<true>(tile, pos, highest);
         } else {
