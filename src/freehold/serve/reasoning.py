@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from freehold.serve.markup import beginning_at_end
 from freehold.text.parts import Content, Part, Reasoning
 
 _State = Literal["start", "opened", "open", "closed", "content"]
@@ -95,9 +96,3 @@ class TaggedReasoning:
     def _give(self, kind: type[Content] | type[Reasoning]) -> list[Part]:
         held, self._held = self._held, ""
         return [kind(held)] if held else []
-
-
-def beginning_at_end(text: str, tag: str) -> int:
-    """Length of the longest end of a text that a tag begins with and doesn't end with."""
-    longest = min(len(tag) - 1, len(text))
-    return next((size for size in range(longest, 0, -1) if text.endswith(tag[:size])), 0)

@@ -1,0 +1,114 @@
+"""The ways in which models write calls."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from freehold.serve.toolcalls.calls import openai_id, short_id
+from freehold.serve.toolcalls.reader import CallParser
+from freehold.serve.toolcalls.scanner import Scanner
+from freehold.serve.toolcalls.source import MalformedError, Scan
+
+TOOL_CALL, END_OF_TOOL_CALL = "<tool_call>", "</tool_call>"
+PYTHON_TAG = "<|python_tag|>"
+TOOL_CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+
+_MISTRAL_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,256}")
+
+
+def hermes(scanner: Scanner) -> Scan[None]:
+    """Hermes, Qwen: ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, as often as wanted."""
+
+    def tagged() -> Scan[None]:
+        yield from scanner.objects()
+        yield from scanner.source.skip_space()
+        yield from scanner.source.expect(END_OF_TOOL_CALL)
+        yield from scanner.source.skip_space()
+
+    while (yield from scanner.find(TOOL_CALL)):
+        yield from scanner.attempt(tagged())
+
+
+def llama3(scanner: Scanner) -> Scan[None]:
+    """Llama 3: an answer that is a call, ``{"name": …, "parameters": {…}}``, or several with ``;`` between; or such
+    calls behind ``<|python_tag|>``."""
+    yield from scanner.source.skip_space()
+    yield from scanner.source.accept(PYTHON_TAG)
+    yield from scanner.attempt(_separated(scanner))
+    while (yield from scanner.find(PYTHON_TAG)):
+        yield from scanner.attempt(_separated(scanner))
+
+
+def json(scanner: Scanner) -> Scan[None]:
+    """An answer that is a call or a list of calls, and nothing else before them."""
+    yield from scanner.attempt(_separated(scanner))
+    yield from scanner.rest()
+
+
+def mistral(scanner: Scanner) -> Scan[None]:
+    """Mistral: ``[TOOL_CALLS]`` with a list of calls, or before each one with its name and ``[ARGS]``."""
+
+    def listed_or_named() -> Scan[None]:
+        source = scanner.source
+        yield from source.skip_space()
+        first = yield from source.peek()
+        if first == "[":
+            yield from scanner.objects()
+        else:
+            name = yield from _word(scanner)
+            if (yield from source.accept(CALL_ID)):
+                yield from _word(scanner)
+            yield from source.accept(ARGS)
+            yield from source.skip_space()
+            yield from scanner.call(name)
+        yield from source.skip_space()
+
+    while (yield from scanner.find(TOOL_CALLS)):
+        yield from scanner.attempt(listed_or_named())
+
+
+def _separated(scanner: Scanner) -> Scan[None]:
+    """Calls of known tools, with semicolons or white space between."""
+    source = scanner.source
+    while True:
+        yield from scanner.objects(known=True)
+        yield from source.skip_space()
+        yield from source.accept(";")
+        yield from source.skip_space()
+        if not source.held or source.held[0] not in "{[":
+            return
+
+
+def _word(scanner: Scanner) -> Scan[str]:
+    source = scanner.source
+    yield from source.peek()
+    while (match := _MISTRAL_NAME.match(source.held)) and match.end() == len(source.held):
+        yield from source.more()
+    if match is None:
+        raise MalformedError
+    source.take(match.end())
+    return match[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A way to write calls.
+
+    Attributes:
+        parser: reads answers.
+        new_id: makes ids that the model's template takes.
+        literals: of control tokens that the parser must see.
+    """
+
+    parser: CallParser
+    new_id: Callable[[], str] = openai_id
+    literals: tuple[str, ...] = ()
+
+
+FORMATS = {
+    "hermes": Format(hermes, literals=(TOOL_CALL, END_OF_TOOL_CALL)),
+    "llama3_json": Format(llama3, literals=(PYTHON_TAG,)),
+    "mistral": Format(mistral, short_id, literals=(TOOL_CALLS, CALL_ID, ARGS)),
+    "json": Format(json),
+}
+"""By the names that ``--tool-call-parser`` takes, which are vLLM's where it has them."""
