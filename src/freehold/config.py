@@ -15,6 +15,8 @@ EnginePlace = Literal["process", "thread"]
 PackedCacheName = Literal["auto", "always", "never"]
 UnknownFields = Literal["refuse", "warn"]
 PolicyName = Literal["priority", "fcfs"]
+ToolCallParserName = Literal["auto", "hermes", "llama3_json", "mistral", "json"]
+ReasoningParserName = Literal["auto", "none", "deepseek_r1", "qwen3", "mistral"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,9 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_stored_bytes: bytes of all stored files before no more may be uploaded.
         max_num_batch_reqs: requests of batches that run or wait at the same time.
         warmup_prefixes: JSON lines of prefixes that are computed at start and stay cached.
+        tool_call_parser: how the model writes calls of tools; auto: as its template shows.
+        enable_auto_tool_choice: the model may decide whether it calls tools.
+        reasoning_parser: how it writes its reasoning; auto: as template and vocabulary show.
     """
 
     host: str = "127.0.0.1"
@@ -112,5 +117,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_stored_bytes: int = 16 << 30
     max_num_batch_reqs: int = 32
     warmup_prefixes: Path | None = None
+    tool_call_parser: ToolCallParserName = "auto"
+    enable_auto_tool_choice: bool = True
+    reasoning_parser: ReasoningParserName = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: LogFormat = "pretty"

@@ -111,11 +111,26 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int | None = None
 
 
+class ThinkingLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an answer may reason. When that has taken so many ids, the one that ends it must come.
+
+    Attributes:
+        max_tokens: ids of reasoning, those that begin and end it not among them.
+        end_id: ends reasoning.
+        begin_id: reasoning begins after this id was sampled, if it ever is; None: at once.
+    """
+
+    max_tokens: int
+    end_id: int
+    begin_id: int | None = None
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ask the engine to continue `prompt_ids`.
 
     Attributes:
         grammar: what the answer must be; None for anything. The engine must have been told `TokenTexts`.
+        thinking: how long the answer may reason; None for any time.
         cache_namespace: only requests of the same namespace share cached keys and values.
         family: answers to the same prompt (``n`` > 1) have the same non-empty one: they share the prompt's blocks even
             where nothing else is cached.
@@ -132,6 +147,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     grammar: Grammar | None = None
+    thinking: ThinkingLimit | None = None
     digests: bool = False
     cache_namespace: str = ""
     family: str = ""

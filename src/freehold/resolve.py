@@ -99,6 +99,9 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         max_stored_bytes=values["max_stored_bytes"].value,
         max_num_batch_reqs=values["max_num_batch_reqs"].value,
         warmup_prefixes=_optional(values, "warmup_prefixes"),
+        tool_call_parser=values["tool_call_parser"].value,
+        enable_auto_tool_choice=values["enable_auto_tool_choice"].value,
+        reasoning_parser=values["reasoning_parser"].value,
         log_level=values["log_level"].value,
         log_format=values["log_format"].value,
     )

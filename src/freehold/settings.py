@@ -14,6 +14,8 @@ from freehold.config import (
     KVDtypeName,
     PackedCacheName,
     PolicyName,
+    ReasoningParserName,
+    ToolCallParserName,
     UnknownFields,
 )
 from freehold.logs import LogFormat
@@ -321,6 +323,27 @@ SETTINGS: tuple[Setting, ...] = (
         "JSON lines of prefixes that are computed at start and stay cached, for all keys",
         serve_only=True,
         unset="none",
+    ),
+    Setting(
+        "tool_call_parser",
+        _choice(get_args(ToolCallParserName)),
+        "how the model writes calls of tools; auto: as its chat template shows",
+        "auto",
+        serve_only=True,
+    ),
+    Setting(
+        "enable_auto_tool_choice",
+        Kind(_switch, "{true,false}"),
+        "the model may decide whether it calls tools",
+        "true",
+        serve_only=True,
+    ),
+    Setting(
+        "reasoning_parser",
+        _choice(get_args(ReasoningParserName)),
+        "how the model writes its reasoning; auto: as chat template and vocabulary show",
+        "auto",
+        serve_only=True,
     ),
     Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(

@@ -23,7 +23,7 @@ def text(smollm2_path: Path) -> Iterator[TextAssets]:
 
 
 @contextmanager
-def _starting(text: TextAssets) -> Iterator[Start]:
+def starting(text: TextAssets) -> Iterator[Start]:
     servers: list[Server] = []
 
     def start(assets: TextAssets = text, *, engine: dict[str, Any] | None = None, **settings: Any) -> Server:
@@ -39,13 +39,13 @@ def _starting(text: TextAssets) -> Iterator[Start]:
 @pytest.fixture
 def start(text: TextAssets) -> Iterator[Start]:
     """Start servers with settings of their own."""
-    with _starting(text) as starter:
+    with starting(text) as starter:
         yield starter
 
 
 @pytest.fixture(scope="session")
 def shared_server(text: TextAssets) -> Iterator[Server]:
-    with _starting(text) as starter:
+    with starting(text) as starter:
         yield starter()
 
 

@@ -85,7 +85,7 @@ def test_empty_null_and_absent_content_are_the_same(strict: Server) -> None:
     assert renders == {"<user>Hi<assistant>[weather:Oslo]<user>So?<assistant>"}
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '"x"'])
+@pytest.mark.parametrize("arguments", ["{", "[1]", "null", '"x"'])
 def test_arguments_that_are_no_object(strict: Server, arguments: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     response = strict.chat(messages=[user("Hi"), {"role": "assistant", "tool_calls": [call]}, user("So?")])

@@ -5,11 +5,13 @@ them, and their masks go to the device.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from freehold.engine.thinking import ThinkingMatcher
 from freehold.errors import GrammarError
 from freehold.protocol import Event, Finish, Generate, RequestId, Tokens
 from freehold.sched.plan import PlannedRow, StepPlan
@@ -80,9 +82,12 @@ def matcher_of(generate: Generate, vocab_size: int, grammar: Matcher | None) -> 
     Args:
         grammar: follows the request's grammar, if it has one.
     """
-    allowed_ids = generate.sampling.allowed_ids
-    allowed = AllowedIds(allowed_ids, vocab_size) if allowed_ids else None
-    return Both(grammar, allowed) if grammar and allowed else grammar or allowed
+    matchers = [] if grammar is None else [grammar]
+    if generate.thinking is not None:
+        matchers.append(ThinkingMatcher(generate.thinking))
+    if generate.sampling.allowed_ids:
+        matchers.append(AllowedIds(generate.sampling.allowed_ids, vocab_size))
+    return reduce(Both, matchers) if matchers else None
 
 
 class MaskFailure(NamedTuple):

@@ -58,6 +58,7 @@ def check(generate: Generate, limits: Limits) -> None:
     _check_prompt(generate, limits)
     _check_order(generate)
     _check_grammar(generate, limits)
+    _check_thinking(generate, limits)
     _check_ids(generate.prompt_ids, limits.vocab_size, param="prompt")
     _check_ids([token_id for token_id, _ in sampling.logit_bias], limits.vocab_size, param="logit_bias")
     _check_ids(sampling.allowed_ids, limits.vocab_size, param="allowed_token_ids")
@@ -151,6 +152,19 @@ def _check_pin(pin: Pin) -> None:
         raise RequestError(f"a pin's num_tokens is {shown(pin.num_tokens)}; it must be 0 or more", param="pin")
     if len(pin.name) > MAX_PIN_NAME:
         raise RequestError(f"a pin's name has {len(pin.name)} characters; up to {MAX_PIN_NAME} may be", param="pin")
+
+
+def _check_thinking(generate: Generate, limits: Limits) -> None:
+    thinking = generate.thinking
+    if thinking is None:
+        return
+    ids = [thinking.end_id] if thinking.begin_id is None else [thinking.end_id, thinking.begin_id]
+    _check_ids(ids, limits.vocab_size, param="thinking")
+    max_tokens: object = thinking.max_tokens
+    if not (isinstance(max_tokens, int) and 0 <= max_tokens <= MAX_COUNT):
+        raise RequestError(
+            f"max_tokens of thinking is {shown(max_tokens)}; it must be an integer from 0", param="thinking"
+        )
 
 
 def _check_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:

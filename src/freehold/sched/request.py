@@ -138,7 +138,8 @@ class Request:
     @property
     def is_masked(self) -> bool:
         """Not every id may be sampled, and which ones may isn't the scheduler's affair."""
-        return self.generate.grammar is not None or bool(self.generate.sampling.allowed_ids)
+        generate = self.generate
+        return generate.grammar is not None or generate.thinking is not None or bool(generate.sampling.allowed_ids)
 
     @property
     def num_uncomputed(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import msgspec
 from starlette.requests import Request
@@ -11,18 +12,21 @@ from starlette.types import ASGIApp
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
+from freehold.serve.answer_wish import answer_wish
 from freehold.serve.caller import Caller, caller_of
 from freehold.serve.chat_form import ChatForm
+from freehold.serve.chat_prompt import render
 from freehold.serve.generation import plan_jobs
 from freehold.serve.parameters import handling_of, sampling_params, wants_usage
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
 from freehold.serve.structured import compile_grammar, wanted
+from freehold.serve.thinking import thinking_limit
+from freehold.serve.tool_choice import ToolUse, tool_use
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams
-from freehold.text.rendered import Rendered
 
 _decoder = msgspec.json.Decoder(ChatRequest)
 
@@ -32,17 +36,20 @@ async def create_chat(request: Request) -> Response | ASGIApp:
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
     params, handling = check(service, body, caller_of(request.scope))
+    use = tool_use(body, auto=service.config.enable_auto_tool_choice)
     head = Head.of(service, body, params, "chatcmpl")
     _check_lengths(service, body.messages)
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
-        grammar = await compile_grammar(service, request.receive, wanted(body))
+        handling = _with_reading(service, body, use, prompt_ids, handling)
+        wish, after_id = answer_wish(service.dialect, wanted(body), use, prompt_ids)
+        grammar = await compile_grammar(service, request.receive, wish, after_id=after_id)
         jobs = plan_jobs(
             service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling, grammar=grammar
         )
-        form = ChatForm(head, prompt_ids, params)
+        form = ChatForm(head, prompt_ids, params, is_named=use is not None and use.is_named)
         places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
 
@@ -99,24 +106,20 @@ def _prompt(service: Service, body: ChatRequest) -> list[int]:
     return rendered.encode(service.text.tokenizer)
 
 
-def render(service: Service, body: ChatRequest) -> Rendered:
-    """The prompt of a chat. Blocks: the template runs in a worker process.
+def _with_reading(
+    service: Service, body: ChatRequest, use: ToolUse | None, prompt_ids: Sequence[int], handling: Handling
+) -> Handling:
+    """How a request is treated, now that its prompt is known.
 
     Raises:
-        RequestError: the model has no template, or its template refuses the messages.
+        RequestError: see `thinking_limit`.
     """
-    template = service.text.template
-    if template is None:
-        raise RequestError(
-            "this model has no chat template, so it can't chat; send text to /v1/completions",
-            param="messages",
-            code="no_chat_template",
-        )
-    return template.render(
-        [_plain(message, position) for position, message in enumerate(body.messages)],
-        add_generation_prompt=body.add_generation_prompt is not False,
-        continue_final_message=body.continue_final_message,
-        variables=body.chat_template_kwargs,
+    dialect = service.dialect
+    names = [] if use is None else [function.name for function in use.callable]
+    return replace(
+        handling,
+        reading=dialect.reading(prompt_ids, names, one_call=use is not None and use.one_call),
+        thinking=thinking_limit(dialect, service.text.template, body, prompt_ids),
     )
 
 
@@ -131,28 +134,3 @@ def _check_lengths(service: Service, messages: Sequence[Message]) -> None:
         if message.role != "assistant":
             for text in [content] if isinstance(content, str) else [part.text for part in content]:
                 service.check_may_fit(text.strip(), "messages")
-
-
-def _plain(message: Message, position: int) -> dict[str, object]:
-    """A message as templates know them: arguments of calls as objects, and the developer is the system."""
-    plain: dict[str, object] = msgspec.to_builtins(message)
-    if message.role == "developer":
-        plain["role"] = "system"
-    if message.tool_calls:
-        plain["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments, position)},
-            }
-            for call in message.tool_calls
-        ]
-    return plain
-
-
-def _arguments(text: str, position: int) -> object:
-    try:
-        return msgspec.json.decode(text, type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError):
-        field = f"messages[{position}].tool_calls"
-        raise RequestError(f"{field} has arguments that are no JSON object: {text[:100]!r}", param=field) from None

@@ -18,12 +18,18 @@ from freehold.text.stream import TextResult
 
 @dataclass(frozen=True, slots=True)
 class ChatForm:
-    """How a chat is answered."""
+    """How a chat is answered.
+
+    Attributes:
+        is_named: the request names the function to call. The answer then ends with ``stop``, as OpenAI's does, where
+            others that call tools end with ``tool_calls``.
+    """
 
     head: Head
     prompt_ids: Sequence[int]
     params: SamplingParams
     framing: Framing = DATA_ONLY
+    is_named: bool = False
 
     def begin(self, index: int) -> Iterator[ChatChunk]:
         """The role."""
@@ -43,7 +49,7 @@ class ChatForm:
 
     def end(self, index: int, result: TextResult) -> Iterator[ChatChunk]:
         """Why it ended, and what vLLM's field tells of the prompt."""
-        chunk = self._chunk(ChunkChoice(index, Delta(), finish_reason=result.finish_reason))
+        chunk = self._chunk(ChunkChoice(index, Delta(), finish_reason=self._reason(result)))
         if self.params.prompt_logprobs is not None and index == 0:
             chunk.prompt_logprobs = prompt_logprobs(result.prompt_logprobs, self.params.prompt_logprobs)
         yield chunk
@@ -74,10 +80,14 @@ class ChatForm:
         return ChatChoice(
             index=index,
             message=message_of(result.message),
-            finish_reason=result.finish_reason,
+            finish_reason=self._reason(result),
             logprobs=None if self.params.logprobs is None else chat_logprobs(result.logprobs),
             token_ids=list(result.token_ids) if self.head.with_ids else UNSET,
         )
+
+    def _reason(self, result: TextResult) -> str:
+        reason = result.finish_reason
+        return "stop" if reason == "tool_calls" and self.is_named else reason
 
     def _chunk(self, *choices: ChunkChoice) -> ChatChunk:
         head = self.head

@@ -1,5 +1,15 @@
 """Markup in text that comes bit by bit."""
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """What stands before and after reasoning."""
+
+    begin: str
+    end: str
+
 
 def beginning_at_end(text: str, tag: str) -> int:
     """Length of the longest end of a text that a tag begins with and doesn't end with."""

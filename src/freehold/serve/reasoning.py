@@ -1,23 +1,15 @@
 """Telling reasoning from content, for models that think between tags such as ``<think>`` and ``</think>``."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from freehold.serve.markup import beginning_at_end
+from freehold.serve.markup import Tags, beginning_at_end
 from freehold.text.parts import Content, Part, Reasoning
 
 _State = Literal["start", "opened", "open", "closed", "content"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
-    """What stands before and after reasoning."""
-
-    begin: str
-    end: str
-
-
 THINK = Tags("<think>", "</think>")
+MISTRAL_THINK = Tags("[THINK]", "[/THINK]")
 
 
 class TaggedReasoning:

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from freehold.serve import field_types as types
 from freehold.serve.structured_schema import ResponseFormat, StructuredOutputs
-from freehold.serve.tool_schema import ToolCall, ToolCallDelta
+from freehold.serve.tool_schema import Tool, ToolCall, ToolCallDelta, ToolChoice
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier"})
 """Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""
@@ -93,6 +93,9 @@ class SamplingFields(Body, kw_only=True):
     structured_outputs: StructuredOutputs | None = None
 
 
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
     """A part of a message's content. Only text is understood."""
 
@@ -125,6 +128,11 @@ class ChatRequest(SamplingFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: types.NumLogprobs | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    thinking_token_budget: types.NumTokens | None = None
 
 
 class CompletionRequest(SamplingFields, kw_only=True):

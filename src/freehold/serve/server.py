@@ -42,6 +42,7 @@ from freehold.serve.app import build_app
 from freehold.serve.batches.lane import BatchLane
 from freehold.serve.connection import Connection
 from freehold.serve.descriptors import max_connections
+from freehold.serve.dialect import dialect_of
 from freehold.serve.profiler import Profiler
 from freehold.serve.service import Service
 from freehold.serve.warmup import read_prefixes
@@ -135,7 +136,7 @@ def build_service(
     gatekeeper.start()
     grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
     batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
-    return Service(engine, text, config, grammars, gatekeeper, profiler, batches)
+    return Service(engine, text, config, grammars, dialect_of(text, config), gatekeeper, profiler, batches)
 
 
 def build_server(service: Service) -> uvicorn.Server:

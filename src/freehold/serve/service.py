@@ -16,6 +16,7 @@ from freehold.protocol import EngineInfo
 from freehold.serve.batches.lane import BatchLane
 from freehold.serve.caller import Caller
 from freehold.serve.counts import Counts
+from freehold.serve.dialect import Dialect
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
 from freehold.serve.profiler import Profiler
@@ -47,6 +48,7 @@ class Service:
 
     Attributes:
         grammars: turns constraints on answers into grammars.
+        dialect: how the model writes reasoning and calls of tools.
         profiler: None if steps aren't profiled.
         batches: None if nothing is kept on disk.
         created: when the server started, in Unix seconds.
@@ -57,6 +59,7 @@ class Service:
     text: TextAssets
     config: ServeConfig
     grammars: GrammarCompiler
+    dialect: Dialect
     gatekeeper: Gatekeeper
     profiler: Profiler | None = None
     batches: BatchLane | None = None

@@ -1,6 +1,6 @@
 """Tools in bodies of requests and answers: what may be called, and what was called."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,6 +19,46 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
+
+
+ToolName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+
+
+class Function(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What may be called.
+
+    Attributes:
+        parameters: JSON schema of an object; absent: there are none.
+        strict: arguments match the schema also where the model decides whether to call.
+    """
+
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool of a request. Functions are the only ones."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionName(msgspec.Struct, forbid_unknown_fields=True):
+    """Names a function."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 class FunctionDelta(msgspec.Struct):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import msgspec
 
 from freehold.errors import RequestError
-from freehold.protocol import EngineInfo, Generate, Grammar, Pin, RequestId, Sampling, ServiceClass
+from freehold.protocol import EngineInfo, Generate, Grammar, Pin, RequestId, Sampling, ServiceClass, ThinkingLimit
 from freehold.text.answer import Reading
 from freehold.text.params import SamplingParams, context_room
 from freehold.text.stream import PLAIN, TextStream
@@ -15,7 +15,7 @@ from freehold.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """How a request is treated; its tokens don't depend on it. Fields as in `Generate`, and `reading`.
+    """How a request is treated. Fields as in `Generate`, and `reading`. Its tokens depend on `thinking` alone.
 
     Attributes:
         reading: how the answers' text is taken apart.
@@ -29,6 +29,7 @@ class Handling:
     service: ServiceClass = "interactive"
     priority: int = 0
     deadline_s: float | None = None
+    thinking: ThinkingLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)

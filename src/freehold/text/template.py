@@ -100,7 +100,7 @@ class ChatTemplate:
             RequestError: messages or variables are unusable.
             TemplateError: the template refuses the messages or fails.
         """
-        name = TOOL_USE if tools is not None and TOOL_USE in self.sources else DEFAULT
+        name = self._name(tools is not None)
         facts = self._process.facts(name)
         chat = normalize(messages, keep_parts=facts["iterates_content"])
         if continue_final_message is None:
@@ -125,6 +125,17 @@ class ChatTemplate:
         if continue_final_message:
             text = _cut_at(text, tail)
         return Rendered(text, marker, literals.all, literals.written)
+
+    def reads(self, variable: str, *, with_tools: bool) -> bool:
+        """Whether the template that is taken with or without tools reads a variable. Blocks as `render` does.
+
+        Raises:
+            TemplateError: the template can't be compiled.
+        """
+        return variable in self._process.facts(self._name(with_tools))["variables"]
+
+    def _name(self, with_tools: bool) -> str:
+        return TOOL_USE if with_tools and TOOL_USE in self.sources else DEFAULT
 
     def _mark(
         self,

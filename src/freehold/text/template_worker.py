@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -185,7 +185,11 @@ class Renderer:
         self.facts: dict[str, dict[str, Any]] = {}
         for name, source in sources.items():
             tree = self.environment.parse(source)
-            self.facts[name] = {"literals": _literal_text(tree), "iterates_content": _iterates_content(tree)}
+            self.facts[name] = {
+                "literals": _literal_text(tree),
+                "iterates_content": _iterates_content(tree),
+                "variables": sorted(meta.find_undeclared_variables(tree)),
+            }
             self.templates[name] = self.environment.load_counted(tree)
 
     def render(self, template: str, variables: dict[str, Any], now: list[int]) -> str:

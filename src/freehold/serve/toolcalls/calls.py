@@ -79,6 +79,11 @@ class Calls:
         self._parts.append(CallEnd(self._num_begun - 1))
         self._is_closing = True
 
+    def close(self) -> None:
+        """It is closed. More of its kind may follow."""
+        self.settle()
+        self._is_closing = True
+
     def settle(self) -> None:
         """What was kept is markup."""
         self._markup.clear()

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from freehold.serve.toolcalls.calls import openai_id, short_id
 from freehold.serve.toolcalls.reader import CallParser
 from freehold.serve.toolcalls.scanner import Scanner
 from freehold.serve.toolcalls.source import MalformedError, Scan
+from freehold.serve.toolcalls.writing import Writing
 
 TOOL_CALL, END_OF_TOOL_CALL = "<tool_call>", "</tool_call>"
 PYTHON_TAG = "<|python_tag|>"
@@ -96,19 +97,34 @@ class Format:
 
     Attributes:
         parser: reads answers.
+        one, several: how one call, and several, are written.
         new_id: makes ids that the model's template takes.
         literals: of control tokens that the parser must see.
+        is_shown_by_template: the model's template tells it of tools, and writes calls in this way; else we do.
     """
 
     parser: CallParser
+    one: Writing
+    several: Writing
     new_id: Callable[[], str] = openai_id
     literals: tuple[str, ...] = ()
+    is_shown_by_template: bool = True
 
+
+_HERMES = Writing(f'{TOOL_CALL}\n{{"name": "', '", "arguments": ', f"}}\n{END_OF_TOOL_CALL}", "\n")
+_LLAMA3 = Writing('{"name": "', '", "parameters": ', "}", "; ")
+_MISTRAL = Writing(TOOL_CALLS, ARGS)
+_OBJECT = Writing('{"name": "', '", "arguments": ', "}")
+_LIST = replace(_OBJECT, separator=", ", opening="[", closing="]")
+_MISTRAL_LIST = replace(_LIST, opening=f"{TOOL_CALLS}[")
 
 FORMATS = {
-    "hermes": Format(hermes, literals=(TOOL_CALL, END_OF_TOOL_CALL)),
-    "llama3_json": Format(llama3, literals=(PYTHON_TAG,)),
-    "mistral": Format(mistral, short_id, literals=(TOOL_CALLS, CALL_ID, ARGS)),
-    "json": Format(json),
+    "hermes": Format(hermes, _HERMES, _HERMES, literals=(TOOL_CALL, END_OF_TOOL_CALL)),
+    "llama3_json": Format(llama3, _LLAMA3, _LLAMA3, literals=(PYTHON_TAG,)),
+    "mistral": Format(mistral, _MISTRAL, _MISTRAL, short_id, literals=(TOOL_CALLS, CALL_ID, ARGS)),
+    "json": Format(json, _OBJECT, _LIST, is_shown_by_template=False),
 }
 """By the names that ``--tool-call-parser`` takes, which are vLLM's where it has them."""
+
+MISTRAL_LIST = replace(FORMATS["mistral"], one=_MISTRAL_LIST, several=_MISTRAL_LIST)
+"""For Mistral's models without ``[ARGS]``, the older ones."""

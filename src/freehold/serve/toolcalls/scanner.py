@@ -72,6 +72,7 @@ class Scanner:
         """
         source = self.source
         yield from source.skip_space()
+        self.calls.open()
         if not (yield from source.accept("[")):
             yield from self.object(known=known)
             return
@@ -80,7 +81,7 @@ class Scanner:
             yield from self.object(known=known)
             yield from source.skip_space()
             if (yield from source.accept("]")):
-                self.calls.settle()
+                self.calls.close()
                 return
             yield from source.expect(",")
 
@@ -123,7 +124,7 @@ class Scanner:
             self.calls.begin(name)
             self.calls.arguments(written or "{}")
             self.calls.end()
-        self.calls.settle()
+        self.calls.close()
 
     def call(self, name: str) -> Scan[None]:
         """A call's arguments, an object; they are passed on as they come."""

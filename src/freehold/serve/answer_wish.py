@@ -1,0 +1,56 @@
+"""What a chat's answer must be, of all that its request says: calls of tools, a form, and reasoning before either."""
+
+from collections.abc import Sequence
+
+from freehold.errors import RequestError
+from freehold.grammar.constraint import Constraint, JsonObject, JsonSchema, SchemaRule
+from freehold.serve.dialect import Dialect
+from freehold.serve.structured import Wanted
+from freehold.serve.tool_choice import ToolUse
+from freehold.serve.toolcalls.writing import Wish
+
+
+def answer_wish(
+    dialect: Dialect, form: Wanted | None, use: ToolUse | None, prompt_ids: Sequence[int]
+) -> tuple[Wanted | None, int | None]:
+    """What the answer must be, and the id after which it must: None if from its beginning.
+
+    Calls that are forced leave no place for another form; where the model may decide, its answer is a call or has the
+    form. Other forms than JSON can't stand beside calls or reasoning in one grammar: they allow no calls, and reasoning
+    only where the prompt has opened it.
+
+    Args:
+        form: what the request says of content.
+
+    Raises:
+        RequestError: reasoning is open, and nothing tells where it ends.
+    """
+    is_open = dialect.is_reasoning(prompt_ids)
+    if form is None and (use is None or not use.is_forced):
+        return None, None
+    answer = None if form is None else _schema_rule(form)
+    if use is not None and (use.is_forced or answer is not None):
+        wish = Wish(use.callable, not use.one_call, None if use.is_forced else answer, dialect.tags, is_open)
+        return Wanted(dialect.grammar(wish), "tools"), None
+    assert form is not None
+    if dialect.tags is None:
+        return form, None
+    if answer is not None:
+        return Wanted(dialect.grammar(Wish(answer=answer, thoughts=dialect.tags, is_open=is_open)), form.param), None
+    if is_open and dialect.end_id is None:
+        raise RequestError(
+            f"{form.param} can't be kept after reasoning: no token of this model ends that; send a JSON schema, or "
+            "turn reasoning off",
+            param=form.param,
+        )
+    return form, dialect.end_id if is_open else None
+
+
+def _schema_rule(form: Wanted) -> SchemaRule | None:
+    """The rule of a form that is JSON."""
+    constraint: Constraint = form.constraint
+    if isinstance(constraint, JsonSchema):
+        return SchemaRule("answer", constraint.schema, form.param)
+    if isinstance(constraint, JsonObject):
+        return SchemaRule("answer", {"type": "object"}, form.param)
+    return None

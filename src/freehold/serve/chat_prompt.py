@@ -1,0 +1,113 @@
+"""From a chat to its prompt: messages and tools in the shape that the model's template reads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from freehold.errors import RequestError
+from freehold.serve.schema import ChatRequest, Message
+from freehold.serve.service import Service
+from freehold.serve.thinking import template_variables
+from freehold.serve.tool_choice import ToolUse, described, tool_use
+from freehold.serve.tool_prompt import tell_of_tools, without_tool_roles
+from freehold.text.rendered import Rendered
+from freehold.text.template import ChatTemplate, TemplateError
+
+_Plain = dict[str, Any]
+
+
+def render(service: Service, body: ChatRequest) -> Rendered:
+    """The prompt of a chat. Blocks: the template runs in a worker process.
+
+    Raises:
+        RequestError: the model has no template, its template refuses the messages, or it can't show the tools.
+    """
+    template = service.text.template
+    if template is None:
+        raise RequestError(
+            "this model has no chat template, so it can't chat; send text to /v1/completions",
+            param="messages",
+            code="no_chat_template",
+        )
+    use = tool_use(body, auto=service.config.enable_auto_tool_choice)
+    messages = [_plain(message, position) for position, message in enumerate(body.messages)]
+    variables = template_variables(template, body)
+    if service.dialect.calls.is_shown_by_template:
+        return _render(template, body, messages, variables, tools=_template_tools(template, use))
+    if not service.dialect.shows_calls:
+        messages = without_tool_roles(messages)
+    return _render_told(template, body, messages, variables, use)
+
+
+def _render(
+    template: ChatTemplate,
+    body: ChatRequest,
+    messages: Sequence[_Plain],
+    variables: Mapping[str, Any],
+    tools: Sequence[_Plain] | None = None,
+) -> Rendered:
+    return template.render(
+        messages,
+        add_generation_prompt=body.add_generation_prompt is not False,
+        continue_final_message=body.continue_final_message,
+        tools=tools,
+        variables=variables,
+    )
+
+
+def _template_tools(template: ChatTemplate, use: ToolUse | None) -> list[_Plain] | None:
+    if use is None:
+        return None
+    if not template.reads("tools", with_tools=True):
+        raise RequestError(
+            "this model's chat template doesn't show tools to it; start the server with --tool-call-parser json, "
+            "and it is told of them in a message",
+            param="tools",
+            code="unsupported",
+        )
+    return [described(function) for function in use.shown]
+
+
+def _render_told(
+    template: ChatTemplate,
+    body: ChatRequest,
+    messages: Sequence[_Plain],
+    variables: Mapping[str, Any],
+    use: ToolUse | None,
+) -> Rendered:
+    """Tools are told of in the system's message, or in the first user's where the template takes none of the system."""
+    if use is None:
+        return _render(template, body, messages, variables)
+    try:
+        return _render(template, body, tell_of_tools(messages, use.shown, "system"), variables)
+    except TemplateError:
+        if any(message["role"] == "system" for message in messages):
+            raise
+        return _render(template, body, tell_of_tools(messages, use.shown, "user"), variables)
+
+
+def _plain(message: Message, position: int) -> _Plain:
+    """A message as templates know them: arguments of calls as objects, and the developer is the system."""
+    plain: _Plain = msgspec.to_builtins(message)
+    if message.role == "developer":
+        plain["role"] = "system"
+    if message.tool_calls:
+        plain["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments, position)},
+            }
+            for call in message.tool_calls
+        ]
+    return plain
+
+
+def _arguments(text: str, position: int) -> object:
+    """Arguments as an object. Some clients write none as an empty text."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError):
+        field = f"messages[{position}].tool_calls"
+        raise RequestError(f"{field} has arguments that are no JSON object: {text[:100]!r}", param=field) from None

@@ -1,0 +1,323 @@
+"""Tools, as the official client sees them: what may be called, what must be, and how an answer that calls ends."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pydantic
+import pytest
+from tests.server.conftest import starting
+from tests.server.families import TEMPLATES, family
+from tests.server.running import Server, Start
+from tests.server.streams import chunks
+
+from freehold.files.vocabulary import TextAssets
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+NOW = {"type": "function", "function": {"name": "now"}}
+TOOLS = [WEATHER, NOW]
+NAMED = {"type": "function", "function": {"name": "weather"}}
+OSLO = '{"city": "Oslo", "days": 2}'
+WRITTEN = {
+    "hermes": f'<tool_call>\n{{"name": "weather", "arguments": {OSLO}}}\n</tool_call>',
+    "llama3_json": f'{{"name": "weather", "parameters": {OSLO}}}',
+    "mistral": f"[TOOL_CALLS]weather[ARGS]{OSLO}",
+    "mistral_old": f'[TOOL_CALLS][{{"name": "weather", "arguments": {OSLO}}}]',
+    "json": f'{{"name": "weather", "arguments": {OSLO}}}',
+}
+
+
+@pytest.fixture(scope="module")
+def servers(text: TextAssets) -> Iterator[dict[str, Server]]:
+    """A server of each family."""
+    with starting(text) as start:
+        yield {name: start(family(text, TEMPLATES.get(name)), reasoning_parser="none") for name in WRITTEN}
+
+
+@pytest.fixture(params=list(WRITTEN))
+def caller(request: pytest.FixtureRequest, servers: dict[str, Server]) -> tuple[Server, str]:
+    """A server, and a call as its model writes it."""
+    return servers[request.param], WRITTEN[request.param]
+
+
+@pytest.fixture
+def hermes(servers: dict[str, Server]) -> Server:
+    return servers["hermes"]
+
+
+def streamed_choice(server: Server, **fields: Any) -> dict[str, Any]:
+    """The one choice of a chat, folded from its stream as clients do it."""
+    content, reasoning, calls, reason = "", "", list[dict[str, Any]](), None
+    for chunk in chunks(server.chat(stream=True, **fields)):
+        [choice] = chunk["choices"]
+        delta = choice["delta"]
+        content += delta.get("content") or ""
+        reasoning += delta.get("reasoning_content") or ""
+        for call in delta.get("tool_calls", []):
+            if call["index"] == len(calls):
+                calls.append({"id": call["id"], "type": call["type"], **call["function"]})
+            else:
+                assert "id" not in call
+                assert "name" not in call["function"]
+                calls[call["index"]]["arguments"] += call["function"]["arguments"]
+        reason = choice["finish_reason"] or reason
+    return {"content": content, "reasoning": reasoning, "calls": calls, "reason": reason}
+
+
+def plain_choice(server: Server, **fields: Any) -> dict[str, Any]:
+    response = server.chat(**fields)
+    assert response.status_code == 200, response.text
+    [choice] = response.json()["choices"]
+    message = choice["message"]
+    calls = [{"id": call["id"], "type": call["type"], **call["function"]} for call in message.get("tool_calls", [])]
+    assert message["content"] is not None or calls
+    return {
+        "content": message["content"] or "",
+        "reasoning": message.get("reasoning_content", ""),
+        "calls": calls,
+        "reason": choice["finish_reason"],
+    }
+
+
+def without_ids(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice whose calls have lost their ids, which must differ."""
+    ids = [call["id"] for call in choice["calls"]]
+    assert len(set(ids)) == len(ids)
+    assert all(ids)
+    return {**choice, "calls": [(call["type"], call["name"], call["arguments"]) for call in choice["calls"]]}
+
+
+def both(server: Server, **fields: Any) -> dict[str, Any]:
+    """A choice that comes out the same streamed and whole."""
+    plain = without_ids(plain_choice(server, **fields))
+    assert without_ids(streamed_choice(server, **fields)) == plain
+    return plain
+
+
+def test_each_family_calls(caller: tuple[Server, str]) -> None:
+    server, written = caller
+    server.says(written)
+    choice = both(server, tools=TOOLS)
+    assert choice == {
+        "content": "",
+        "reasoning": "",
+        "calls": [("function", "weather", OSLO)],
+        "reason": "tool_calls",
+    }
+
+
+def test_without_tools_calls_are_text(caller: tuple[Server, str]) -> None:
+    server, written = caller
+    server.says(written)
+    for fields in ({}, {"tools": []}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": None}):
+        choice = both(server, **fields)
+        assert (choice["content"], choice["calls"], choice["reason"]) == (written, [], "stop")
+
+
+CHOICES = [("auto", "tool_calls"), ("required", "tool_calls"), (NAMED, "stop"), (None, "tool_calls")]
+
+
+@pytest.mark.parametrize(("choice", "reason"), CHOICES)
+def test_finish_reasons(caller: tuple[Server, str], choice: Any, reason: str) -> None:  # tool-06
+    server, written = caller
+    server.says(written)
+    fields = {"tools": TOOLS, **({} if choice is None else {"tool_choice": choice})}
+    assert both(server, **fields)["reason"] == reason
+
+
+def test_truncated_calls_end_with_length(caller: tuple[Server, str]) -> None:  # tool-03, tool-07
+    server, written = caller
+    ids = server.says("Well. " + written)
+    for limit in range(1, len(ids)):
+        choice = both(server, tools=TOOLS, max_tokens=limit)
+        arguments = "".join(call[2] for call in choice["calls"])
+        assert OSLO.startswith(arguments)
+        assert choice["reason"] == "length"
+        if not choice["calls"]:
+            assert ("Well. " + written).startswith(choice["content"])
+
+
+def test_arguments_that_the_model_leaves_incomplete_end_with_length(hermes: Server) -> None:
+    hermes.says('<tool_call>{"name": "weather", "arguments": {"city": ')
+    choice = both(hermes, tools=TOOLS)
+    assert (choice["calls"], choice["reason"]) == ([("function", "weather", '{"city": ')], "length")
+
+
+def test_arguments_come_as_they_are_generated(hermes: Server) -> None:  # tool-08
+    story = "once upon a time " * 100
+    ids = hermes.says(f'<tool_call>{{"name": "weather", "arguments": {{"city": "{story}"}}}}</tool_call>')
+    parts = chunks(hermes.chat(stream=True, tools=TOOLS))
+    places = [index for index, part in enumerate(parts) if part["choices"][0]["delta"].get("tool_calls")]
+    assert places[0] < 3, "nothing came while the call's head was read, then it comes at once"
+    assert len(places) > 0.9 * len(ids) - 20
+
+
+def test_one_call_at_most(hermes: Server) -> None:
+    ids = hermes.says(WRITTEN["hermes"] + "\n" + WRITTEN["hermes"] + " Done.")
+    choice = both(hermes, tools=TOOLS)
+    assert (len(choice["calls"]), choice["content"], choice["reason"]) == (2, "Done.", "tool_calls")
+    choice = both(hermes, tools=TOOLS, parallel_tool_calls=False)
+    assert (len(choice["calls"]), choice["content"], choice["reason"]) == (1, "", "tool_calls")
+    used = hermes.chat(tools=TOOLS, parallel_tool_calls=False, return_token_ids=True).json()
+    assert used["choices"][0]["token_ids"] == ids[: used["usage"]["completion_tokens"]]
+    assert used["usage"]["completion_tokens"] < len(ids) / 2
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_forced_calls_match_the_schema_whatever_the_model_says(caller: tuple[Server, str], choice: Any) -> None:
+    server, _ = caller
+    server.says("I would rather tell a story about a fox.")
+    answer = both(server, tools=TOOLS, tool_choice=choice, max_tokens=400, parallel_tool_calls=False)
+    assert answer["content"] == ""
+    [(_, name, arguments)] = answer["calls"]
+    if answer["reason"] != "length":
+        decoded = json.loads(arguments)
+        assert isinstance(decoded, dict)
+        if name == "weather":
+            assert isinstance(decoded["city"], str)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": NAMED}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"tools": [*TOOLS, NOW]}, "tools[2].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "retrieval"}]}, "tools[0]"),
+        ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "wild": 1}}]}, "tools[0].function.wild"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
+            "tools[0].function.parameters",
+        ),
+        ({"tools": [{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)]}, "tools"),
+        ({"tools": "weather"}, "tools"),
+        ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ],
+)
+def test_wrong_tools_are_refused_by_name(server: Server, fields: dict[str, Any], param: str) -> None:
+    response = server.chat(**fields)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"].startswith(param)
+
+
+def test_schemas_that_cannot_be_enforced_are_refused_where_they_would_be(server: Server) -> None:
+    server.says("ok")
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": "no-such-format"}}}
+    tools = [NOW, {"type": "function", "function": {"name": "f", "parameters": schema}}]
+    assert server.chat(tools=tools).status_code == 200
+    response = server.chat(tools=tools, tool_choice="required")
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"].startswith("tools")
+
+
+def test_auto_can_be_turned_off(start: Start) -> None:
+    server = start(enable_auto_tool_choice=False)
+    server.says("ok")
+    for fields in ({}, {"tool_choice": "auto"}):
+        response = server.chat(tools=TOOLS, **fields)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "tool_choice")
+    assert server.chat(tools=TOOLS, tool_choice="required", max_tokens=200).status_code == 200
+    assert server.chat(tools=TOOLS, tool_choice="none").status_code == 200
+
+
+def test_a_parser_can_be_chosen(start: Start, text: TextAssets) -> None:
+    server = start(family(text, TEMPLATES["llama3_json"]), tool_call_parser="hermes")
+    server.says(WRITTEN["hermes"])
+    assert both(server, tools=TOOLS)["reason"] == "tool_calls"
+
+
+def test_a_template_that_shows_no_tools_is_refused_them(start: Start, text: TextAssets) -> None:
+    server = start(text, tool_call_parser="hermes")
+    response = server.chat(tools=TOOLS)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
+    assert "--tool-call-parser json" in response.json()["error"]["message"]
+
+
+def test_markup_that_is_control_tokens(start: Start, text: TextAssets) -> None:
+    server = start(family(text, TEMPLATES["mistral"], controls=("[TOOL_CALLS]", "[ARGS]")))
+    controls = {literal: token.token_id for literal, token in server.tokenizer.vocabulary.controls.items()}
+    server.says("Well. ", controls["[TOOL_CALLS]"], "weather", controls["[ARGS]"], OSLO)
+    choice = both(server, tools=TOOLS)
+    assert (choice["content"], choice["calls"]) == ("Well.", [("function", "weather", OSLO)])
+    forced = server.chat(tools=TOOLS, tool_choice="required", return_token_ids=True, max_tokens=50).json()["choices"][0]
+    assert forced["token_ids"][0] == controls["[TOOL_CALLS]"]
+    assert len(forced["message"]["tool_calls"][0]["id"]) == 9
+    server.says(controls["[TOOL_CALLS]"], " nothing")
+    assert both(server, tools=TOOLS)["content"] == "[TOOL_CALLS] nothing"
+
+
+HISTORY = [
+    {"role": "user", "content": "Weather?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": OSLO}}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+]
+
+
+def test_history_is_written_by_the_template(hermes: Server) -> None:
+    prompt = hermes.post("/apply-template", messages=HISTORY, tools=TOOLS).json()["prompt"]
+    assert WRITTEN["hermes"].replace(OSLO, '{"city": "Oslo", "days": 2}') in prompt
+    assert "<|im_start|>tool\nrain<|im_end|>" in prompt
+    assert '"name": "now"' in prompt.split("<|im_end|>")[0]
+
+
+def test_history_without_a_template_for_it_is_told_in_words(server: Server) -> None:
+    prompt = server.post("/apply-template", messages=HISTORY, tools=TOOLS).json()["prompt"]
+    assert '{"name": "weather", "arguments": {"city":"Oslo","days":2}}<|im_end|>' in prompt
+    assert "<|im_start|>user\nResult of weather:\nrain<|im_end|>" in prompt
+    assert prompt.count('"name":"now"') == 1
+    system = prompt.split("<|im_end|>")[0]
+    assert system.startswith("<|im_start|>system\nYou can call these functions:")
+    asked = [{"role": "system", "content": "Be brief."}, *HISTORY]
+    assert "Be brief.\n\nYou can call" in server.post("/apply-template", messages=asked, tools=TOOLS).json()["prompt"]
+
+
+def test_templates_that_take_no_system_message_have_tools_in_the_users(start: Start, text: TextAssets) -> None:
+    template = "{%- for m in messages -%}{%- if m.role == 'system' -%}{{ raise_exception('no system') }}{%- endif -%}"
+    server = start(family(text, template + "<{{ m.role }}>{{ m.content }}{%- endfor -%}"))
+    prompt = server.post("/apply-template", messages=HISTORY[:1], tools=TOOLS).json()["prompt"]
+    assert prompt.startswith("<user>You can call these functions:")
+    assert prompt.endswith("\n\nWeather?")
+    refused = server.post("/apply-template", messages=[{"role": "system", "content": "x"}], tools=TOOLS)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "template_refused")
+
+
+def test_official_client_streams_and_parses(hermes: Server) -> None:
+    hermes.says("Let me see. " + WRITTEN["hermes"])
+    with hermes.openai.chat.completions.stream(model="test", messages=hermes.messages, tools=TOOLS) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_completion()
+    assert "tool_calls.function.arguments.delta" in kinds
+    assert "tool_calls.function.arguments.done" in kinds
+    assert "content.delta" in kinds
+    message = final.choices[0].message
+    assert message.content == "Let me see."
+    assert message.tool_calls is not None
+    assert (message.tool_calls[0].function.name, message.tool_calls[0].function.arguments) == ("weather", OSLO)
+    weather = pydantic.create_model("Weather", city=(str, ...), days=(int, ...))
+    strict = openai.pydantic_function_tool(weather, name="weather")
+    parsed = hermes.openai.chat.completions.parse(model="test", messages=hermes.messages, tools=[strict])
+    assert parsed.choices[0].message.tool_calls is not None
+    assert parsed.choices[0].message.tool_calls[0].function.parsed_arguments == weather(city="Oslo", days=2)
