@@ -26,7 +26,7 @@ from freehold.serve.thinking import thinking_limit
 from freehold.serve.tool_choice import ToolUse, tool_use
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
-from freehold.text.params import MAX_LOGPROBS, SamplingParams
+from freehold.text.params import MAX_INT, MAX_LOGPROBS, SamplingParams
 
 _decoder = msgspec.json.Decoder(ChatRequest)
 
@@ -63,6 +63,8 @@ def check(service: Service, body: ChatRequest, caller: Caller) -> tuple[Sampling
     service.check_model(body.model, caller)
     params = _params(body, service.info.vocab_size)
     wants_usage(body)
+    if body.thinking_token_budget is not None:
+        check_int("thinking_token_budget", body.thinking_token_budget, 0, MAX_INT, "leave it out for no limit")
     return params, handling_of(body, caller)
 
 

@@ -7,8 +7,6 @@ from freehold.errors import RequestError
 from freehold.protocol import ThinkingLimit
 from freehold.serve.dialect import Dialect
 from freehold.serve.schema import ChatRequest
-from freehold.text.param_checks import check_int
-from freehold.text.params import MAX_INT
 from freehold.text.template import ChatTemplate
 
 EFFORT_TOKENS = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192}
@@ -34,13 +32,11 @@ def thinking_limit(
     """How long answers to a prompt may think; None: as long as they want.
 
     Raises:
-        RequestError: a limit that is out of bounds or can't be kept, or an effort of a model that doesn't reason.
+        RequestError: a limit that can't be kept, or an effort of a model that doesn't reason.
     """
     budget = body.thinking_token_budget
     field = "thinking_token_budget"
-    if budget is not None:
-        check_int(field, budget, 0, MAX_INT, "leave it out for no limit")
-    elif body.reasoning_effort is not None:
+    if budget is None and body.reasoning_effort is not None:
         field = "reasoning_effort"
         if dialect.tags is None and body.reasoning_effort == "none":
             return None
