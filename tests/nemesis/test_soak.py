@@ -15,13 +15,13 @@ def check_flat(samples: list[Sample], most_kib: int) -> None:
         assert uses[-1].memory_kib - uses[0].memory_kib < most_kib, (name, uses)
 
 
-def test_a_short_soak_leaves_nothing_behind() -> None:
+def test_a_short_soak_leaves_nothing_behind() -> None:  # op-05
     samples = soak(Load(num_requests=2400, num_rounds=12))
     check_flat(samples, most_kib=1500)
     assert growth(samples)["objects"].value < 0.6, "not an object each is kept of the requests"
 
 
-def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:
+def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:  # op-04
     check_flat(soak(Load(num_requests=16, most_tokens=400, num_rounds=8)), most_kib=1500)
 
 

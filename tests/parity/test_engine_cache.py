@@ -72,7 +72,7 @@ def check_cache(path: Path, kind: Kind, lengths: Sequence[int] = SHARED) -> None
 
 
 @pytest.mark.parametrize(("model", "kind"), TINY_CASES, ids=case_id)
-def test_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:
+def test_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:  # pc-01, pc-02, pc-05
     check_cache(tiny(*model).path, kind)
 
 

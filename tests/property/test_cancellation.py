@@ -99,7 +99,7 @@ def cancel_many(num_wanted: int) -> Counter[str]:
     return states
 
 
-def test_cancelled_in_every_state() -> None:
+def test_cancelled_in_every_state() -> None:  # ab-03
     states = cancel_many(1000)
     assert set(states) >= EVERY_STATE, states
     assert min(states[state] for state in EVERY_STATE) >= 3, states

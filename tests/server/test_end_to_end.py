@@ -175,7 +175,7 @@ def test_one_listener_and_no_other_connection(served: Served) -> None:
     assert {entry.laddr.port for entry in sockets} == {served.port}
 
 
-def test_a_killed_engine_comes_back_with_the_same_tokens(served: Served) -> None:
+def test_a_killed_engine_comes_back_with_the_same_tokens(served: Served) -> None:  # op-12
     before, pid = ids(served.chat(temperature=1.0, seed=3, max_tokens=24)), served.engine_pid()
     fingerprint = served.client.models.retrieve(served.model).system_fingerprint  # type: ignore[attr-defined]
     with ThreadPoolExecutor(4) as pool:
@@ -253,7 +253,7 @@ def test_prompts_stay_out_of_the_log(smollm2_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_at_any_moment_of_the_start(smollm2_path: Path, number: signal.Signals) -> None:
+def test_signal_at_any_moment_of_the_start(smollm2_path: Path, number: signal.Signals) -> None:  # op-07
     # Begins where Python has started and runs the first line of ours.
     code = "import sys; from freehold.cli.main import main; print(flush=True); main()"
     command = [sys.executable, "-c", code, "serve", str(smollm2_path), "--port", "0"]

@@ -235,7 +235,7 @@ def test_other_machines_are_let_in_by_key_only(start: Start, tmp_path: Path, hos
     open_access(ServeConfig(host=host, state_dir=tmp_path)).close()
 
 
-def test_keys_keep_what_is_cached_apart(start: Start) -> None:
+def test_keys_keep_what_is_cached_apart(start: Start) -> None:  # se-10
     """se-10: the same prompt is no hit for another key, nor for one who makes up the other's salt."""
     server = start(api_keys=("first-key", "second-key"))
     server.says("ok")

@@ -69,7 +69,7 @@ def last_error(response: httpx.Response) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_client_that_leaves_ends_its_request(start: Start, stream: bool, n: int) -> None:
+def test_a_client_that_leaves_ends_its_request(start: Start, stream: bool, n: int) -> None:  # ab-01
     server = start()
     server.says(*[SLOW, 40] * 4000, ends=False)
     connection = raw_request(server, {"stream": stream, "n": n, "max_tokens": 4000})
@@ -81,7 +81,7 @@ def test_a_client_that_leaves_ends_its_request(start: Start, stream: bool, n: in
     assert server.engine.ledger().cancelled == n
 
 
-def test_clients_that_leave_at_any_moment(start: Start) -> None:
+def test_clients_that_leave_at_any_moment(start: Start) -> None:  # ab-03
     server = start(engine={"max_num_seqs": 4})
     server.says(*[Pause(0.001), 40] * 50, ends=False)
 
@@ -160,7 +160,7 @@ def test_more_than_the_queue_holds_is_refused(start: Start) -> None:
     assert server.chat(n=6).status_code == 400, "six never find room"
 
 
-def test_health_answers_while_everything_is_busy(start: Start) -> None:
+def test_health_answers_while_everything_is_busy(start: Start) -> None:  # op-13
     server = start(engine={"max_num_seqs": 2})
     with gate() as closed, ThreadPoolExecutor(40) as pool:
         server.says("one", closed, "two")
@@ -174,7 +174,7 @@ def test_health_answers_while_everything_is_busy(start: Start) -> None:
         assert all(future.result().status_code == 200 for future in running)
 
 
-def test_idle_connections_keep_nobody_out(start: Start) -> None:
+def test_idle_connections_keep_nobody_out(start: Start) -> None:  # op-15
     server = start()
     server.says("fine")
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(300)]
@@ -185,7 +185,7 @@ def test_idle_connections_keep_nobody_out(start: Start) -> None:
         connection.close()
 
 
-def test_each_client_gets_its_own_answer(start: Start) -> None:
+def test_each_client_gets_its_own_answer(start: Start) -> None:  # xt-01
     server = start(engine={"max_num_seqs": 8})
     prompts = []
     for i in range(24):
@@ -214,7 +214,7 @@ def test_slow_readers_get_everything(start: Start) -> None:
     assert received.count(b'"content":"') == len(ids)  # the role's empty content, then every token but the last
 
 
-def test_shutdown_while_idle(start: Start) -> None:
+def test_shutdown_while_idle(start: Start) -> None:  # op-07
     server = start()
     server.send_signal()
     server.join()
@@ -222,7 +222,7 @@ def test_shutdown_while_idle(start: Start) -> None:
         server.http.get("/livez")
 
 
-def test_shutdown_lets_running_requests_finish(start: Start) -> None:
+def test_shutdown_lets_running_requests_finish(start: Start) -> None:  # op-07
     server = start()
     with gate() as closed, ThreadPoolExecutor(2) as pool:
         server.says("one", closed, " two")
@@ -244,7 +244,7 @@ def test_shutdown_lets_running_requests_finish(start: Start) -> None:
 
 
 @pytest.mark.parametrize("num_signals", [1, 2])
-def test_shutdown_cuts_short_at_the_deadline_or_the_second_signal(start: Start, num_signals: int) -> None:
+def test_shutdown_cuts_short_at_the_deadline_or_the_second_signal(start: Start, num_signals: int) -> None:  # op-07
     server = start(shutdown_timeout_s=0.2 if num_signals == 1 else 3600.0)
     with ThreadPoolExecutor(2) as pool:
         server.says(*[SLOW, 40] * 4000, ends=False)

@@ -71,7 +71,7 @@ def test_a_request_that_takes_too_long_ends(start: Start, stream: bool) -> None:
     assert server.chat(service_tier="batch").status_code == 200, "nobody waits for it"
 
 
-def test_only_set_timeouts_end_a_request(start: Start) -> None:
+def test_only_set_timeouts_end_a_request(start: Start) -> None:  # op-16
     """op-16: without a setting nothing but the client ends a request that takes its time."""
     server = start()
     server.says(*[SLOW, 40] * 60, ends=False)

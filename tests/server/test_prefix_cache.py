@@ -68,7 +68,7 @@ def test_it_can_be_switched_off(start: Start) -> None:
     assert len(texts) == 1
 
 
-def test_an_interrupted_answer_stays_reusable(start: Start) -> None:
+def test_an_interrupted_answer_stays_reusable(start: Start) -> None:  # ab-04
     server = start()
     server.says("word " * 400, ends=False)
     prompt = LONG + server.hi

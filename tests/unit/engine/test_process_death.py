@@ -93,7 +93,7 @@ def test_requests_that_come_while_it_starts_again_are_refused(tmp_path: Path) ->
     assert engine.ledger() == Ledger(received=2, refused=1, accepted=1, finished=1, published_ids=5, ended_ids=5)
 
 
-def test_a_backend_that_breaks_is_replaced(engine: ProcessEngine) -> None:
+def test_a_backend_that_breaks_is_replaced(engine: ProcessEngine) -> None:  # op-12
     bad, other = submit(engine, "bad", (BREAKS,), max_tokens=9), submit(engine, "other", (SLOW,), max_tokens=4000)
     for receiver in (bad, other):
         finish = receiver.wait()

@@ -45,7 +45,7 @@ def test_a_process_that_goes_on_in_time_is_kept(engine: ProcessEngine) -> None:
     assert engine.pid == first
 
 
-def test_a_hanging_backend_is_seen_ended_and_replaced() -> None:
+def test_a_hanging_backend_is_seen_ended_and_replaced() -> None:  # op-01
     with start(stall_timeout_s=5) as engine:
         receiver = submit(engine, "a", (HANGS,), max_tokens=4)
         started_s = time.monotonic()

@@ -151,7 +151,7 @@ PLACES: list[Place] = ["plan", "collect", "load the weights"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_stalls_are_named(machine: Machine, place: Place) -> None:
+def test_stalls_are_named(machine: Machine, place: Place) -> None:  # op-01
     watch = Watch(STALL_S)
     for still_s, is_starved, is_healthy, may_live in (
         (2.0, False, True, True),

@@ -64,7 +64,7 @@ def test_there_are_many_cases_and_none_is_large() -> None:
 
 
 @pytest.mark.parametrize("name", list(GGUF_CASES))
-def test_hostile_gguf_is_refused(name: str, tmp_path: Path) -> None:
+def test_hostile_gguf_is_refused(name: str, tmp_path: Path) -> None:  # se-07
     raw, words = GGUF_CASES[name]
     assert_refused(put_gguf(tmp_path, raw), words)
 

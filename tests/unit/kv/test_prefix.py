@@ -101,7 +101,7 @@ def test_whatever_was_evicted_what_is_found_is_right(kept: list[tuple[str, Seque
     assert cache.tree._roots == {}, "empty namespaces leave nothing"
 
 
-def test_small_changes_of_a_block_never_hit_it() -> None:
+def test_small_changes_of_a_block_never_hit_it() -> None:  # pc-07
     """Among them those that collide under polynomial hashes: one id a little more, the next a little less."""
     source = random.Random(1)
     block = tuple(source.randrange(50000) for _ in range(SIZE))
@@ -115,7 +115,7 @@ def test_small_changes_of_a_block_never_hit_it() -> None:
             assert cache.num_cached(tuple(changed)) == min(i, j)
 
 
-def test_namespaces_share_nothing() -> None:
+def test_namespaces_share_nothing() -> None:  # pc-03
     cache = Cache(8)
     cache.keep((1, 2, 3, 4, 5), "a")
     assert cache.num_cached((1, 2, 3, 4, 5), "a") == 5

@@ -175,7 +175,7 @@ def render(source: str) -> tuple[TemplateError | None, float]:
 
 
 @pytest.mark.parametrize("source", ESCAPES)
-def test_escapes_end_in_a_template_error(source: str, tmp_path: Path) -> None:
+def test_escapes_end_in_a_template_error(source: str, tmp_path: Path) -> None:  # se-11
     canary = tmp_path / "canary"
     error, _ = render(source.replace("CANARY", str(canary)))
     assert error is not None, source
@@ -189,7 +189,7 @@ def test_enough_escapes() -> None:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_stopped(name: str) -> None:
+def test_bombs_are_stopped(name: str) -> None:  # op-02, se-09
     error, server_s = render(BOMBS[name])
     assert error is not None
     assert error.code in ("template_budget", "template_failed")
