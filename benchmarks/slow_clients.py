@@ -115,7 +115,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("model", type=Path)
     parser.add_argument("--trickling", type=int, default=1000)
     parser.add_argument("--stalled", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=4.0, help="usual requests a second")
+    parser.add_argument("--rate", type=float, default=8.0, help="usual requests a second")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each of four parts")
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args(argv)
