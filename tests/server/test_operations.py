@@ -153,7 +153,8 @@ def test_json_lines_have_the_fields_of_a_request(server: Server, caplog: pytest.
     assert line == {
         "level": "info", "logger": "freehold.access", "request_id": "mine-1", "method": "POST",
         "path": "/v1/completions", "status": 200, "prompt_tokens": usage["prompt_tokens"],
-        "output_tokens": usage["completion_tokens"], "cached_tokens": usage["prompt_tokens_details"]["cached_tokens"], "reasoning_tokens": 0, "outcome": "stop",
+        "output_tokens": usage["completion_tokens"],
+        "cached_tokens": usage["prompt_tokens_details"]["cached_tokens"], "reasoning_tokens": 0, "outcome": "stop",
     }  # fmt: skip
 
 
