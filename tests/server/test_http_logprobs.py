@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from tests.server.running import Server
+from tests.server.running import Server, Start
 from tests.server.streams import chunks
 
 HALVES = "語🙂"
@@ -125,6 +125,30 @@ def text_logprobs(server: Server, stream: bool, **fields: Any) -> list[tuple[str
             for name in names:
                 mine[name] += (choice["logprobs"] or {name: []})[name]
     return [(texts[index], joined[index]) for index in sorted(texts)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_without_tokens_has_empty_lists(server: Server, stream: bool) -> None:
+    response = server.complete(max_tokens=0, logprobs=2, stream=stream)
+    choice = chunks(response)[-1]["choices"][0] if stream else response.json()["choices"][0]
+    assert choice["logprobs"] == {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_fills_the_context_can_be_scored(start: Start, stream: bool) -> None:
+    server = start(engine={"max_model_len": 64})
+    ask = {"echo": True, "logprobs": 1, "max_tokens": 0}
+    for prompt in ([40 + n for n in range(64)], [[40 + n for n in range(64)], [7] * 64]):
+        for _, logprobs in text_logprobs(server, stream, prompt=prompt, **ask):
+            assert len(logprobs["token_logprobs"]) == 64
+            assert None not in logprobs["token_logprobs"][1:]
+    text = " word" * 64
+    assert len(server.tokenizer.encode(text)) == 64
+    assert len(text_logprobs(server, stream, prompt=text, **ask)[0][1]["tokens"]) == 64
+    for fields in ({**ask, "max_tokens": 1}, {**ask, "logprobs": None}, {**ask, "echo": False}):
+        refused = server.complete(prompt=[7] * 64, **fields)
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
+    assert server.complete(prompt=[7] * 65, **ask).json()["error"]["code"] == "context_length_exceeded"
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -51,7 +51,8 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     service.check_model(body.model, caller)
     params = _params(body, service.info.vocab_size)
     head = Head.of(service, body, params, "cmpl")
-    _check_lengths(service, body.prompt)
+    least_room = 0 if params.is_scoring else 1
+    _check_lengths(service, body.prompt, least_room)
     raw_prompts = separate(body.prompt)
     num_answers = len(raw_prompts) * params.n
     if num_answers > MAX_ANSWERS:
@@ -63,7 +64,7 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(num_answers, held)
-        encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body)
+        encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body, least_room)
         prompts = await while_connected(request.receive, encoding)
         ids = [prompt.ids for prompt in prompts]
         grammar = await compile_grammar(service, request.receive, wanted(body))
@@ -122,8 +123,11 @@ def separate(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]
     return [ids] if ids else prompts
 
 
-def _check_lengths(service: Service, prompt: str | list[str | int | list[int]]) -> None:
+def _check_lengths(service: Service, prompt: str | list[str | int | list[int]], least_room: int) -> None:
     """Refuse what can't fit, before its items are looked at one by one.
+
+    Args:
+        least_room: tokens that an answer must be able to have.
 
     Raises:
         RequestError: too many ids, too many prompts, or a text too long.
@@ -131,20 +135,25 @@ def _check_lengths(service: Service, prompt: str | list[str | int | list[int]]) 
     max_model_len = service.info.max_model_len
     items = [prompt] if isinstance(prompt, str) else prompt
     if items and isinstance(items[0], int):
-        context_room(len(items), max_model_len, param="prompt")
+        context_room(len(items), max_model_len, param="prompt", least_room=least_room)
     elif len(items) > MAX_ANSWERS:
         raise RequestError(
             f"prompt holds {len(items)} prompts; up to {MAX_ANSWERS} answers are allowed", param="prompt"
         )
     for item in items:
         if isinstance(item, str):
-            service.check_may_fit(item, "prompt")
+            service.check_may_fit(item, "prompt", least_room=least_room)
         elif isinstance(item, list):
-            context_room(len(item), max_model_len, param="prompt")
+            context_room(len(item), max_model_len, param="prompt", least_room=least_room)
 
 
-def _encode(service: Service, prompts: Sequence[str | list[int]], body: CompletionRequest) -> list[_Prompt]:
+def _encode(
+    service: Service, prompts: Sequence[str | list[int]], body: CompletionRequest, least_room: int
+) -> list[_Prompt]:
     """Blocks for as long as tokenizing takes.
+
+    Args:
+        least_room: tokens that an answer must be able to have.
 
     Raises:
         RequestError: a prompt without tokens, or ids that the model doesn't have.
@@ -156,7 +165,8 @@ def _encode(service: Service, prompts: Sequence[str | list[int]], body: Completi
         ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         if not ids:
             raise RequestError("prompt is empty; at least one token is needed", param="prompt", code="empty_prompt")
-        context_room(len(ids), service.info.max_model_len, param="prompt")  # before the next is tokenized
+        # Before the next is tokenized.
+        context_room(len(ids), service.info.max_model_len, param="prompt", least_room=least_room)
         echo: list[str] = []
         if body.echo and _num_top(body) is None and isinstance(prompt, str):
             echo = [prompt]
@@ -217,6 +227,8 @@ class _TextForm:
     def end(self, index: int, result: TextResult) -> Iterator[Completion]:
         """Why it ended, and what vLLM's field tells of the prompt."""
         choice = TextChoice(index, "", finish_reason=result.finish_reason)
+        if self._params.logprobs is not None and not result.logprobs and not self._echoes_scores:
+            choice.logprobs = self._scored(index, [], [])  # none came before; whole, the answer has empty lists
         self._add_prompt_logprobs(choice, result)
         yield self._chunk(choice)
 

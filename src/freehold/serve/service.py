@@ -113,15 +113,19 @@ class Service:
         if not any(map(caller.scope.allows_model, wanted)):
             raise HttpError(403, f"this key isn't for the model {wanted[0]!r}", code="model_not_allowed", param="model")
 
-    def check_may_fit(self, text: str, param: str) -> None:
+    def check_may_fit(self, text: str, param: str, *, least_room: int = 1) -> None:
         """Refuse a text that can't fit into the context, before any work is put into it.
+
+        Args:
+            least_room: tokens that an answer must be able to have.
 
         Raises:
             RequestError: it is too long however it is tokenized.
         """
         max_model_len = self.info.max_model_len
         if 4 * len(text) >= max_model_len:  # else it fits; the bound takes a moment to work out, when first asked for
-            check_may_fit(self.text.tokenizer.min_tokens(text), max_model_len, param=param)
+            min_tokens = self.text.tokenizer.min_tokens(text)
+            check_may_fit(min_tokens, max_model_len, param=param, least_room=least_room)
 
     def not_ready(self) -> EngineError | None:
         """Why answers can't be generated now; None if they can. Never waits."""

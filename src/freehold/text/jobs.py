@@ -82,7 +82,8 @@ class JobPlanner:
         ids, jobs = tuple(prompt_ids), []
         if not ids:
             raise RequestError(f"{param} is empty; at least one token is needed", param=param, code="empty_prompt")
-        room = context_room(len(ids), self._info.max_model_len, param=param)
+        least_room = 0 if params.is_scoring else 1
+        room = context_room(len(ids), self._info.max_model_len, param=param, least_room=least_room)
         self._tokenizer.check_ids(ids, param=param, vocab_size=self._info.vocab_size)
         for choice in range(params.n):
             sampling = msgspec.structs.replace(

@@ -76,6 +76,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         """`stop` as a tuple."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
+    @property
+    def is_scoring(self) -> bool:
+        """No answer is wanted, but the log probabilities of the prompt's tokens."""
+        return self.max_tokens == 0 and self.prompt_logprobs is not None
+
     def validate(self, *, vocab_size: int) -> None:
         """Check every field.
 
@@ -154,13 +159,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         Arguments:
             choice: index of the answer.
             fresh_seed: taken if `seed` is None; one for all answers of a request.
-            room: tokens that the context still holds (`context_room`); `max_tokens` is cut to it. The engine samples at
-                least one token, also if none are wanted: `freehold.text.stream` drops it.
+            room: tokens that the context still holds (`context_room`); `max_tokens` is cut to it. If none are wanted,
+                the engine samples one nevertheless unless it scores the prompt: `freehold.text.stream` drops it.
 
         Raises:
             RequestError: no token could be sampled.
         """
-        max_tokens = room if self.max_tokens is None else min(max(self.max_tokens, 1), room)
+        least = 0 if self.is_scoring else 1
+        max_tokens = room if self.max_tokens is None else min(max(self.max_tokens, least), room)
         stop_ids, allowed_ids = self.stop_ids(eos_ids), frozenset(self.allowed_token_ids or ())
         if self.min_tokens and allowed_ids and allowed_ids <= stop_ids:
             raise RequestError(
@@ -188,13 +194,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def check_may_fit(min_tokens: int, max_model_len: int, *, param: str) -> None:
+def check_may_fit(min_tokens: int, max_model_len: int, *, param: str, least_room: int = 1) -> None:
     """Refuse a text that is too long however it is tokenized, before that is done.
 
+    Args:
+        least_room: as for `context_room`.
+
     Raises:
-        RequestError: the text fills the context.
+        RequestError: the text leaves too little room.
     """
-    if min_tokens >= max_model_len:
+    if min_tokens + least_room > max_model_len:
         raise RequestError(
             f"{param} has at least {min_tokens} tokens; this model's context holds {max_model_len}, answer included. "
             "Shorten it.",
@@ -203,14 +212,17 @@ def check_may_fit(min_tokens: int, max_model_len: int, *, param: str) -> None:
         )
 
 
-def context_room(num_prompt_tokens: int, max_model_len: int, *, param: str) -> int:
-    """Tokens that an answer may have after a prompt, at least 1.
+def context_room(num_prompt_tokens: int, max_model_len: int, *, param: str, least_room: int = 1) -> int:
+    """Tokens that an answer may have after a prompt.
+
+    Args:
+        least_room: so many it must be able to have: none if only the prompt is scored.
 
     Raises:
-        RequestError: the prompt fills the context.
+        RequestError: the prompt leaves fewer.
     """
     room = max_model_len - num_prompt_tokens
-    if room < 1:
+    if room < least_room:
         raise RequestError(
             f"{param} has {num_prompt_tokens} tokens; this model's context holds {max_model_len}, answer included. "
             "Shorten it.",
