@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import openai
-import uvloop
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -63,7 +62,7 @@ class Server:
         self.openai = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
 
     def _run(self, listener: Any) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner() as runner:
             runner.run(self._serve(listener))
 
     async def _serve(self, listener: Any) -> None:

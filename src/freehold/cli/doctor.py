@@ -13,7 +13,7 @@ from freehold.machine import read_machine
 from freehold.settings import format_size
 
 SMALL_DISK_BYTES = 1 << 30
-_LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "uvloop", "httptools")
+_LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "httptools")
 
 
 def doctor() -> None:

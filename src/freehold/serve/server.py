@@ -24,7 +24,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import uvicorn
-import uvloop
 
 from freehold import __version__
 from freehold.access.gatekeeper import Gatekeeper
@@ -111,7 +110,7 @@ def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngin
     gatekeeper = open_access(config)
     listener = bind(config)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner() as runner:
             runner.run(_serve(engine_config, config, listener, gatekeeper, engine))
     finally:
         for number in _SIGNALS:
