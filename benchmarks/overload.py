@@ -2,7 +2,7 @@
 
     python benchmarks/overload.py MODEL.gguf [--factor 3] [--seconds 30]
 
-First the most that it answers, with more clients than run at once; then requests at random moments, `--factor` times
+First the most that it answers, with as many clients as it holds; then requests at random moments, `--factor` times
 as many a second, whether earlier ones were answered or not; then none. Goodput is answers a second, all of the same
 length. The client runs beside the server on the same processors. The KV cache is small, so that it is full before
 anything counts.
@@ -69,7 +69,7 @@ async def saturate(server: Server, arguments: argparse.Namespace, seconds: float
             replies.append(await ask(server.port, "POST", "/v1/completions", request))
         return replies
 
-    found = await asyncio.gather(*(client(number) for number in range(NUM_SEQS + NUM_QUEUED // 2)))
+    found = await asyncio.gather(*(client(number) for number in range(NUM_SEQS + NUM_QUEUED)))
     return [reply for replies in found for reply in replies]
 
 

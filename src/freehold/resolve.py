@@ -241,6 +241,8 @@ def _parse(setting: Setting, raw: Any, source: str) -> Any:
     if setting.kind.is_list:
         given = raw if isinstance(raw, list | tuple) else [raw]
         items = [item for some in given for item in (some.split(",") if isinstance(some, str) else [some])]
+        if not items:
+            raise ConfigError(f"{setting.name} is an empty list (from {source}); leave it out or name at least one")
         return tuple(_parse_one(setting, item, source) for item in items)
     return _parse_one(setting, raw, source)
 

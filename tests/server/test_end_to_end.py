@@ -30,16 +30,17 @@ PROMPT: list[Any] = [{"role": "user", "content": "Name three colours."}]
 class Served:
     """``freehold serve`` in a process of its own."""
 
-    def __init__(self, model: Path, *flags: str) -> None:
+    def __init__(self, model: Path, *flags: str, key: str = "none") -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.command = [sys.executable, "-m", "freehold", "serve", str(model), "--port", str(self.port), *flags]
         self.url = f"http://127.0.0.1:{self.port}"
+        self.headers = {"x-api-key": key}
         started = time.monotonic()
         self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
         self.first_token_s, self.first_token_cpu_s = self._first_token(started)
-        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
+        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=TIMEOUT_S)
         self.model = self.client.models.list().data[0].id
 
     def _first_token(self, started: float) -> tuple[float, float]:
@@ -47,7 +48,7 @@ class Served:
         while True:
             assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
             try:
-                with httpx.stream("POST", f"{self.url}/v1/chat/completions", json=body, timeout=TIMEOUT_S) as response:
+                with self._stream(body) as response:
                     for line in response.iter_lines():
                         delta = json.loads(line[6:])["choices"][0]["delta"] if line.startswith("data: {") else {}
                         if delta.get("content"):
@@ -55,6 +56,10 @@ class Served:
             except httpx.ConnectError:
                 assert time.monotonic() - started < TIMEOUT_S
                 time.sleep(0.02)
+
+    def _stream(self, body: Any) -> Any:
+        url = f"{self.url}/v1/chat/completions"
+        return httpx.stream("POST", url, json=body, headers=self.headers, timeout=TIMEOUT_S)
 
     def family(self) -> list[int]:
         """Process ids: the server's, and those of the processes that it started."""
@@ -250,6 +255,40 @@ def test_prompts_stay_out_of_the_log(smollm2_path: Path) -> None:
     assert [line for line in log.splitlines() if canary in line and f"/{canary}" not in line] == []
     assert not any(line.startswith("forged") for line in log.splitlines())
     assert not any(Path(f"/proc/{pid}").exists() for pid in family), "no orphans"
+
+
+def test_keys_from_their_making_to_the_bill(smollm2_path: Path, tmp_path: Path) -> None:
+    """Made and revoked by command beside a running server; what was used is on disk when it has stopped."""
+
+    def command(*arguments: str) -> str:
+        done = [sys.executable, "-m", "freehold", *arguments, "--state-dir", str(tmp_path)]
+        return subprocess.run(done, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout
+
+    boss = command("keys", "create", "boss", "--admin").strip()
+    served = Served(smollm2_path, "--state-dir", str(tmp_path), "--log-format", "json", "--log-level", "info", key=boss)
+    user = command("keys", "create", "user", "--tokens-per-day", "100000").strip()
+    served.process.send_signal(signal.SIGHUP)
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key=user, max_retries=5, timeout=TIMEOUT_S) as client:
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while httpx.get(f"{served.url}/v1/models", headers={"x-api-key": user}).status_code == 401:
+            assert time.monotonic() < deadline_s
+        answer = client.chat.completions.create(model=served.model, messages=PROMPT, max_tokens=5)
+        command("keys", "revoke", "user")
+        served.process.send_signal(signal.SIGHUP)
+        while httpx.get(f"{served.url}/v1/models", headers={"x-api-key": user}).status_code == 200:
+            assert time.monotonic() < deadline_s
+        with pytest.raises(openai.AuthenticationError):
+            client.chat.completions.create(model=served.model, messages=PROMPT, max_tokens=5)
+    log = served.stop(signal.SIGTERM)
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert [line["key"] for line in lines if line.get("output_tokens") == answer.usage.completion_tokens]
+    assert boss not in log
+    assert user not in log
+    header, *rows = [line.split(",") for line in command("usage", "--csv").splitlines()]
+    (row,) = [dict(zip(header, cells, strict=True)) for cells in rows if cells[1] == "user"]
+    assert (row["completed"], row["prompt_tokens"]) == ("1", str(answer.usage.prompt_tokens))
+    assert row["output_tokens"] == str(answer.usage.completion_tokens)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

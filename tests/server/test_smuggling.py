@@ -6,9 +6,13 @@ alone; the hidden one is never answered, and nothing gets in without a key.
 
 import re
 import socket
+from collections.abc import Iterator
 
 import pytest
+from tests.server.conftest import starting
 from tests.server.running import Server, Start
+
+from freehold.files.vocabulary import TextAssets
 
 HIDDEN = b"GET /v1/models/hidden HTTP/1.1\r\nHost: localhost\r\nx-api-key: operators-key\r\n\r\n"
 BODY = b"0\r\n\r\n" + HIDDEN
@@ -46,10 +50,8 @@ AMBIGUOUS = {
 
 
 @pytest.fixture(scope="module")
-def closed(text: object) -> object:
-    from tests.server.conftest import _starting
-
-    with _starting(text) as start:  # type: ignore[arg-type]
+def closed(text: TextAssets) -> Iterator[Server]:
+    with starting(text) as start:
         server = start(api_keys=("operators-key",))
         server.says("ok")
         yield server
@@ -57,7 +59,7 @@ def closed(text: object) -> object:
 
 def exchange(server: Server, content: bytes) -> bytes:
     """All that comes back within a moment, or until the connection ends."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=0.3) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=0.15) as connection:
         connection.sendall(content)
         answer = b""
         try:

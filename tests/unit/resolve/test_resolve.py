@@ -129,6 +129,28 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     assert {value.source for value in from_environment.values.values()} == {s.variable for s in SETTINGS}
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [('"a-first-key"', 1), ('"a-first-key, a-second-key"', 2), ('["a-first-key", "a-second-key,a-third-key"]', 3)],
+)
+def test_lists_can_be_written_in_several_ways(model: Path, tmp_path: Path, text: str, values: int) -> None:
+    file = tmp_path / "lists.toml"
+    file.write_text(f"api_key = {text}\nserved-model-name = {text}\n")
+    resolved = resolve.serve_config({"model": str(model)}, file, MACHINE)
+    names = ("a-first-key", "a-second-key", "a-third-key")[:values]
+    assert resolved.serve.api_keys == names
+    assert (resolved.serve.served_model_name, *resolved.serve.model_aliases) == names
+    assert "first" not in next(row for row in resolve.table(resolved.values).splitlines() if row.startswith("api_key"))
+
+
+@pytest.mark.parametrize("text", ["[1]", "[true]", '["a-first-key", ""]', "{}", "[]", '[["a-first-key"]]'])
+def test_lists_of_something_else_are_refused(model: Path, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "lists.toml"
+    file.write_text(f"api_key = {text}\n")
+    with pytest.raises(ConfigError, match="api_key"):
+        resolve.serve_config({"model": str(model)}, file, MACHINE)
+
+
 @pytest.mark.parametrize("value", ["auto", "always", "never"])
 def test_packed_weights_lie_in_the_store_if_anywhere(model: Path, tmp_path: Path, value: str) -> None:
     engine = resolve.engine_config(model=model, home=tmp_path, packed_cache=value, machine=MACHINE)
