@@ -44,10 +44,10 @@ class Watch:
     memory_bytes: list[int] = field(default_factory=list)
 
 
-def body(draw: random.Random, num_prompt: int, num_output: int) -> dict[str, Any]:
+def body(draw: random.Random, arguments: argparse.Namespace) -> dict[str, Any]:
     """A request for exactly so many tokens; no two begin alike."""
-    ids = [draw.randrange(1000, 40_000) for _ in range(num_prompt)]
-    return {"prompt": ids, "max_tokens": num_output, "ignore_eos": True, "temperature": 0.0}
+    ids = [draw.randrange(3, arguments.vocab_size) for _ in range(arguments.prompt_tokens)]
+    return {"prompt": ids, "max_tokens": arguments.output_tokens, "ignore_eos": True, "temperature": 0.0}
 
 
 async def watch(server: Server, seen: Watch) -> None:
@@ -65,7 +65,7 @@ async def saturate(server: Server, arguments: argparse.Namespace, seconds: float
     async def client(number: int) -> list[Reply]:
         draw, replies = random.Random(f"peak {number}"), []
         while time.perf_counter() < end_s:
-            request = body(draw, arguments.prompt_tokens, arguments.output_tokens)
+            request = body(draw, arguments)
             replies.append(await ask(server.port, "POST", "/v1/completions", request))
         return replies
 
@@ -79,7 +79,7 @@ async def overload(server: Server, arguments: argparse.Namespace, rate: float) -
     next_s, end_s = time.perf_counter(), time.perf_counter() + arguments.seconds
     while next_s < end_s:
         await asyncio.sleep(max(0.0, next_s - time.perf_counter()))
-        request = body(draw, arguments.prompt_tokens, arguments.output_tokens)
+        request = body(draw, arguments)
         sent.append(asyncio.create_task(ask(server.port, "POST", "/v1/completions", request)))
         next_s += draw.expovariate(rate)
     return await asyncio.gather(*sent)
@@ -89,9 +89,7 @@ async def recovery_s(server: Server, arguments: argparse.Namespace, usual_s: flo
     """Seconds until a lone request takes no longer than usual again, give or take half."""
     began_s, draw = time.perf_counter(), random.Random("recovery")
     while time.perf_counter() - began_s < PATIENCE_S:
-        reply = await ask(
-            server.port, "POST", "/v1/completions", body(draw, arguments.prompt_tokens, arguments.output_tokens)
-        )
+        reply = await ask(server.port, "POST", "/v1/completions", body(draw, arguments))
         if reply.status == 200 and reply.seconds < 1.5 * usual_s:
             return reply.sent_s - began_s
     return PATIENCE_S
@@ -110,10 +108,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 async def measure(server: Server, arguments: argparse.Namespace) -> dict[str, Any]:
     """All figures of a run."""
     draw = random.Random("alone")
-    alone = [
-        await ask(server.port, "POST", "/v1/completions", body(draw, arguments.prompt_tokens, arguments.output_tokens))
-        for _ in range(8)
-    ]
+    alone = [await ask(server.port, "POST", "/v1/completions", body(draw, arguments)) for _ in range(8)]
     usual_s = statistics.median(reply.seconds for reply in alone[2:])
     await saturate(server, arguments, 3.0)
     at_peak, beyond = Watch(), Watch()
@@ -157,6 +152,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peak-seconds", type=float, default=12.0)
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--output-tokens", type=int, default=32)
+    parser.add_argument("--vocab-size", type=int, default=40_000, help="prompts are random ids below this")
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args(argv)
 
