@@ -68,8 +68,9 @@ class GrammarCompiler:
         """
         try:
             encoded = _encoder.encode(constraint)
-        except (RecursionError, UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-            raise RequestError(f"{param} is no JSON, or nested too deep: {error}", param=param) from None
+        except (RecursionError, TypeError, ValueError, OverflowError) as error:
+            message = f"{param} holds what isn't JSON, an integer beyond 64 bits, or is nested too deep: {error}"
+            raise RequestError(message, param=param, code="unsupported_schema") from None
         verdict = self._find(encoded) or self._judge(encoded)
         if not verdict.source:
             at = f"{verdict.param or param}{verdict.place}"[:500]

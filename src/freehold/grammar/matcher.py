@@ -143,6 +143,15 @@ class GrammarMatcher:
         if token_id not in self._stop_ids and not self._follow(token_id):
             raise GrammarError(f"token {token_id} came, which the grammar doesn't allow here")
 
+    @property
+    def may_end(self) -> bool:
+        """The text is complete here, though it may go on."""
+        return self._begin is not None and self._matcher.is_accepting()
+
+    def follow_all(self, token_ids: Sequence[int]) -> bool:
+        """Go on by some ids, as far as they are allowed; returns whether all of them are."""
+        return all(map(self._follow, token_ids))
+
     def _follow(self, token_id: int) -> bool:
         """Go on by one id; False if it isn't allowed, or ends the answer."""
         if self._begin is None:

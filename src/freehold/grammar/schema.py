@@ -38,7 +38,9 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 MAX_EXACT = 2**53
 MAX_COUNT = 1_000_000
-"""Of characters, items or properties."""
+"""Of items or properties."""
+MAX_LENGTH = 1 << 14
+"""Of a string whose length is bounded: following it takes memory for each of its characters."""
 
 _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const")
 """Keywords that come last: llguidance reads the others together only if none of these is between them."""
@@ -113,14 +115,16 @@ class _Rewriting:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
-            raise SchemaError(place, f"a schema is an object, true or false; this is {_shown(schema)}")
+            raise SchemaError(
+                place, f"{_last(place) or 'the schema'} is {_shown(schema)}; a schema is an object, true or false"
+            )
         written: dict[str, Any] = {}
         for keyword, value in schema.items():
             where = f"{place}.{keyword}"
             rule = _RULES.get(keyword)
             if rule is not None:
                 written[keyword] = rule(self, value, where, owner)
-            elif not _says_nothing(keyword, value, is_root=not place):
+            elif not _says_nothing(keyword, value, is_root=schema is self._root):
                 known = keyword in _UNSUPPORTED or keyword in _NEUTRAL
                 reason = "can't be enforced" if known else "is no keyword that is known"
                 raise SchemaError(where, f"{keyword} {reason}; remove it, or say the same otherwise")
@@ -233,8 +237,9 @@ def _count(_: _Rewriting, value: Any, place: str, _owner: str | None) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise SchemaError(place, f"{_last(place)} is {_shown(value)}; an integer from 0 is needed")
-    if value > MAX_COUNT:
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; up to {MAX_COUNT} is supported")
+    most = MAX_LENGTH if place.endswith("Length") else MAX_COUNT
+    if value > most:
+        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; up to {most} is supported")
     return value
 
 

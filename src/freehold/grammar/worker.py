@@ -19,6 +19,9 @@ _KNOWN_REASONS = {
     "oneOf constraints are not supported": "oneOf has schemas that may hold together, as far as can be told; use anyOf",
     'min/maxProperties only supported when all keys listed in "properties" are required': "minProperties and "
     "maxProperties can be enforced only if all properties are required",
+    "patternProperty regexes": "patternProperties has two patterns that may match the same name; only ones that can't "
+    "are supported",
+    "circular references with sibling keys": "$ref leads back to itself beside other keywords; put them elsewhere",
 }
 _PLACE = re.compile(r"(?:at )?[0-9]+\([0-9]+\): ")
 
@@ -47,7 +50,7 @@ def judge(factory: MatcherFactory, request: bytes) -> Verdict:
     except ConstraintError as error:
         return Verdict(message=str(error), param=error.param, place=error.place, code=error.code)
     except GrammarError as error:
-        return Verdict(message=_reason(str(error)), code="invalid_grammar")
+        return Verdict(message=reason_of(str(error)), code="invalid_grammar")
     except (MemoryError, RecursionError):
         return Verdict(message="is nested too deep, or takes too much memory", code="grammar_budget")
     except Exception as error:
@@ -55,7 +58,7 @@ def judge(factory: MatcherFactory, request: bytes) -> Verdict:
     return Verdict(source=encoded)
 
 
-def _reason(text: str) -> str:
+def reason_of(text: str) -> str:
     """What llguidance says, without what repeats the grammar."""
     for known, reason in _KNOWN_REASONS.items():
         if known in text:
