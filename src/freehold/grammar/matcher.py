@@ -15,6 +15,9 @@ from freehold.protocol import Grammar, Sampling, TokenTexts
 
 Mask = NDArray[np.uint32]
 
+_OPTIONS = '\n%llguidance {"no_forcing": true}\n'
+"""The model chooses among all spellings of a text by tokens, as it does elsewhere."""
+
 TRIED_TOKENS = 40
 """So far is a grammar tried out before it is accepted."""
 
@@ -87,7 +90,7 @@ class MatcherFactory:
         """
         decoded = _sources.decode(source)
         limits = parser_limits(is_ambiguous=decoded.is_ambiguous)
-        matcher = llguidance.LLMatcher(self._tokenizer, decoded.text, log_level=0, limits=limits)
+        matcher = llguidance.LLMatcher(self._tokenizer, decoded.text + _OPTIONS, log_level=0, limits=limits)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return FreshMatcher(matcher, self._vocab_size, self._control_ids)
@@ -141,7 +144,7 @@ class GrammarMatcher:
             GrammarError: the grammar doesn't allow this id here.
         """
         if token_id not in self._stop_ids and not self._follow(token_id):
-            raise GrammarError(f"token {token_id} came, which the grammar doesn't allow here")
+            raise GrammarError(self._matcher.get_error() or f"token {token_id} came, which isn't allowed here")
 
     @property
     def may_end(self) -> bool:
@@ -157,7 +160,9 @@ class GrammarMatcher:
         if self._begin is None:
             if token_id == self._grammar.after_id:
                 self._begin = self._num_output + 1
-        elif token_id in self._stop_ids or self._matcher.try_consume_tokens([token_id]) != 1:
+        elif token_id in self._stop_ids or token_id >= self._end_id:  # models may have more ids than vocabularies
+            return False
+        elif self._matcher.try_consume_tokens([token_id]) != 1:
             return False
         self._num_output += 1
         return True

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import llguidance
-import msgspec
 
 from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
 from freehold.grammar.messages import Source
@@ -21,9 +20,6 @@ _ESCAPES = 'nrbtf\\"'
 """Without ``\\u``, every text is spelled in one way, and a property's name can't come again in disguise."""
 
 _OPTIONS = {"whitespace_pattern": _WHITESPACE, "json_allowed_escapes": _ESCAPES}
-
-_TAIL = '\n%llguidance {"no_forcing": true}\n'
-"""The model chooses among all spellings of a text by tokens, as it does elsewhere."""
 
 _SPAN = re.compile(
     r"""(?P<comment>//[^\n]*|\#[^\n]*)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<regex>/(?:[^/\\\n]|\\.)+/)"""
@@ -66,7 +62,7 @@ def source_of(constraint: Constraint) -> Source:
         raise ConstraintError(
             f"compiles to {num_bytes} bytes; up to {MAX_SOURCE_BYTES} are supported", code="grammar_too_large"
         )
-    return msgspec.structs.replace(source, text=source.text + _TAIL)
+    return source
 
 
 def _json(schema: Any, param: str = "") -> str:

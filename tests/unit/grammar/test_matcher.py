@@ -92,7 +92,7 @@ def test_what_comes_before_is_bounded(fresh: Fresh) -> None:
 
 def test_an_id_that_is_not_allowed_fails(fresh: Fresh) -> None:
     matcher = begin(fresh, Choice(["x"]))
-    with pytest.raises(GrammarError, match="token 121"):
+    with pytest.raises(GrammarError, match="token 121 came"):
         matcher.accept(ord("y"))
 
 
@@ -104,7 +104,7 @@ def test_tokens_by_number(fresh: Fresh) -> None:
     assert mask_of(matcher) == {END_ID}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_guesses_see_what_would_be_seen_and_leave_no_trace(fresh: Fresh, data: st.DataObject) -> None:
     setting = data.draw(st.sampled_from([{}, {"after_id": CLOSE_ID, "max_free": 4}]))
