@@ -160,9 +160,9 @@ class GrammarMatcher:
         if self._begin is None:
             if token_id == self._grammar.after_id:
                 self._begin = self._num_output + 1
-        elif token_id in self._stop_ids or token_id >= self._end_id:  # models may have more ids than vocabularies
-            return False
-        elif self._matcher.try_consume_tokens([token_id]) != 1:
+        elif (
+            token_id in self._stop_ids or token_id >= self._end_id or self._matcher.try_consume_tokens([token_id]) != 1
+        ):  # models may have more ids than vocabularies
             return False
         self._num_output += 1
         return True
