@@ -50,15 +50,17 @@ def check_good(server: InProcess) -> None:
     assert answer.status == 200, answer.body
 
 
-def check_refused(answer: Answer, place: str, sent: Any) -> dict[str, Any]:
+def check_refused(answer: Answer, place: str, sent: Any, code: str | None = None) -> None:
     shown = f"{ascii(sent)[:300]} -> {answer.status} {answer.body[:300]!r}"
     assert answer.status == 400, shown
     assert answer.seconds < QUICK_S, shown
     assert len(answer.body) < 2000, shown
     error: dict[str, Any] = answer.json["error"]
-    assert (error["param"] or "").startswith(place), shown
+    assert error["type"] == "invalid_request_error", shown
+    if "code" in error:  # Anthropic's errors have none
+        assert (error["param"] or "").startswith(place), shown
+        assert code in (None, error["code"]), shown
     assert place in error["message"], shown
-    return error
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,12 @@ def test_missing_and_unknown_fields(server: InProcess, path: str) -> None:
     surface = SURFACES[path]
     for name in surface.required:
         body = {key: value for key, value in surface.good().items() if key != name}
-        assert check_refused(server.post(path, body), name, body)["code"] == "missing_field"
+        check_refused(server.post(path, body), name, body, "missing_field")
     for name in ("wild", "Model", "max-tokens", "model ", "", "\x00", "é", "x" * 1000, "$ref"):
         body = {**surface.good(), name: 1}
-        error = server.post(path, body).json["error"]
-        assert (error["param"], error["code"]) == (name[:60], "unknown_field")
+        answer = server.post(path, body)
+        assert answer.status == 400
+        assert repr(name[:60]) in answer.json["error"]["message"]
         answer = server.post(path, {**surface.good(), name: None})
         assert answer.status == GOOD_STATUS.get(path, 200), "null asks for nothing"
     check_good(server)
@@ -134,7 +137,7 @@ def test_names_that_stand_twice(server: InProcess, path: str) -> None:
         (', "x": null, "x": null}', "x"),
     ):
         sent = (good + rest).encode()
-        assert check_refused(server.post(path, sent), name, sent)["code"] == "duplicate_field"
+        check_refused(server.post(path, sent), name, sent, "duplicate_field")
     check_good(server)
 
 
@@ -149,7 +152,7 @@ def test_what_isnt_declared_as_json(server: InProcess, path: str) -> None:
     good = json.dumps(SURFACES[path].good()).encode()
     for kind in NO_JSON:
         answer = server.post(path, good, [("content-type", kind)])
-        assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type"), kind
+        assert (answer.status, answer.json["error"]["type"]) == (415, "invalid_request_error"), kind
     for header in ([], [*JSON_HEADERS, ("content-encoding", "gzip")], [*JSON_HEADERS, ("content-encoding", "br")]):
         assert server.post(path, good, header).status == 415
     assert server.post(path, good, [*JSON_HEADERS, *JSON_HEADERS]).status == 400

@@ -1,8 +1,8 @@
 """``POST /v1/chat/completions``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 from starlette.requests import Request
@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from freehold.errors import RequestError
+from freehold.protocol import Pin
 from freehold.serve import body as bodies
-from freehold.serve.answer import Head, respond
+from freehold.serve.answer import Form, Head, respond
 from freehold.serve.answer_wish import answer_wish
 from freehold.serve.caller import Caller, caller_of
 from freehold.serve.chat_form import ChatForm
@@ -31,27 +32,79 @@ from freehold.text.params import MAX_INT, MAX_LOGPROBS, SamplingParams
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A chat that is about to be answered.
+
+    Attributes:
+        use: what is wanted of its tools.
+    """
+
+    head: Head
+    prompt_ids: Sequence[int]
+    params: SamplingParams
+    use: ToolUse | None
+    handling: Handling
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What a surface does in its own way with chats.
+
+    Attributes:
+        kind: what ids of its answers begin with.
+        form: makes the form of an answer.
+        pin: finds the beginning of a prompt that shall stay cached, in place of what the chat says. May block.
+    """
+
+    kind: str
+    form: Callable[[Planned], Form]
+    pin: Callable[[Service, Sequence[int]], Pin] | None = None
+
+
 async def create_chat(request: Request) -> Response | ASGIApp:
     """Answer a chat, streamed or whole."""
     service: Service = request.app.state.service
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
+    return await answer(request, body, num_bytes, Surface("chatcmpl", _form))
+
+
+async def answer(request: Request, body: ChatRequest, num_bytes: int, surface: Surface) -> Response | ASGIApp:
+    """Answer a chat as a surface does.
+
+    Args:
+        num_bytes: what the request's body had.
+
+    Raises:
+        RequestError, HttpError: by the name of the chat's field.
+        LimitError, EngineError: no room for it.
+    """
+    service: Service = request.app.state.service
     params, handling = check(service, body, caller_of(request.scope))
     use = tool_use(body, auto=service.config.enable_auto_tool_choice)
-    head = Head.of(service, body, params, "chatcmpl")
+    head = Head.of(service, body, params, surface.kind)
     _check_lengths(service, body.messages)
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
         handling = _with_reading(service, body, use, prompt_ids, handling)
+        if surface.pin is not None:
+            pinning = service.lanes.run(num_bytes, surface.pin, service, prompt_ids)
+            handling = replace(handling, pin=await while_connected(request.receive, pinning))
         wish, after_id = answer_wish(service.dialect, wanted(body), use, prompt_ids)
         grammar = await compile_grammar(service, request.receive, wish, after_id=after_id)
         jobs = plan_jobs(
             service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling, grammar=grammar
         )
-        form = ChatForm(head, prompt_ids, params, is_named=use is not None and use.is_named)
+        form = surface.form(Planned(head, prompt_ids, params, use, handling))
         places.fill([job.generate for job in jobs])
         return await respond(request, service, form, jobs, stream=bool(body.stream), held=held)
+
+
+def _form(chat: Planned) -> ChatForm:
+    is_named = chat.use is not None and chat.use.is_named
+    return ChatForm(chat.head, chat.prompt_ids, chat.params, is_named=is_named)
 
 
 def check(service: Service, body: ChatRequest, caller: Caller) -> tuple[SamplingParams, Handling]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from freehold.serve.schema import Body
+from freehold.serve.schema import Body, FailureBody
 
 ANY = frozenset({400, 401, 403, 429, 500})
 """Statuses that each endpoint may answer with: headers that contradict each other, no key, a key that isn't for it or
@@ -38,7 +38,8 @@ class Endpoint:
         body: what its JSON body is decoded into; None: it takes none.
         body_media: other media type of a body that isn't JSON; its schema is any.
         answer: of status 200, as JSON.
-        events: each event of a streamed answer, besides errors and ``[DONE]``.
+        events: kinds of events of a streamed answer, besides errors.
+        failure: body of an answer that isn't 2xx. Streams of those that fail in OpenAI's shape end with ``[DONE]``.
         media: other forms of the answer.
         query: parameters by name, with the values they may have; none: any.
         errors: statuses beyond `ANY`, and `WITH_BODY` if there is one.
@@ -52,11 +53,12 @@ class Endpoint:
     body: type[Body] | None = None
     body_media: str | None = None
     answer: type[msgspec.Struct] | None = None
-    events: type[msgspec.Struct] | None = None
+    events: tuple[type[msgspec.Struct], ...] = ()
     media: tuple[str, ...] = ()
     query: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     errors: frozenset[int] = frozenset()
     headers: Mapping[str, str] = field(default_factory=dict)
+    failure: type[msgspec.Struct] = FailureBody
 
     @property
     def statuses(self) -> frozenset[int]:

@@ -1,6 +1,8 @@
 """The table of endpoints: what the server answers, with which structs. The routes and the OpenAPI document are made of
 it."""
 
+from typing import get_args
+
 from freehold.serve.batches.batch_routes import cancel_batch, create_batch, get_batch, list_batches
 from freehold.serve.batches.file_routes import create_file, delete_file, get_content, get_file, list_files
 from freehold.serve.batches.schema import (
@@ -15,6 +17,16 @@ from freehold.serve.chat import create_chat
 from freehold.serve.completions import create_completion
 from freehold.serve.endpoint import ANY_KEY, GENERATING, NO_KEY, Endpoint
 from freehold.serve.health import live, metrics, ready
+from freehold.serve.messages.routes import count_tokens, create_message
+from freehold.serve.messages.schema import (
+    MESSAGES_PATH,
+    CountTokensRequest,
+    MessageAnswer,
+    MessageEvent,
+    MessageFailure,
+    MessagesRequest,
+    TokenCount,
+)
 from freehold.serve.models import get_model, list_models
 from freehold.serve.openapi import openapi
 from freehold.serve.profile import FORMS, ProfileAnswer, ProfileRequest, profile
@@ -49,11 +61,16 @@ _DOWN = frozenset({503})
 _GENERATION = (
     Endpoint(
         method="POST", path="/v1/chat/completions", needs="chat", handler=create_chat,
-        body=ChatRequest, answer=ChatCompletion, events=ChatChunk, errors=GENERATING, headers=_SEED,
+        body=ChatRequest, answer=ChatCompletion, events=(ChatChunk,), errors=GENERATING, headers=_SEED,
     ),
     Endpoint(
         method="POST", path="/v1/completions", needs="completions", handler=create_completion,
-        body=CompletionRequest, answer=Completion, events=Completion, errors=GENERATING, headers=_SEED,
+        body=CompletionRequest, answer=Completion, events=(Completion,), errors=GENERATING, headers=_SEED,
+    ),
+    Endpoint(
+        method="POST", path=MESSAGES_PATH, needs="messages", handler=create_message,
+        body=MessagesRequest, answer=MessageAnswer, events=get_args(MessageEvent), failure=MessageFailure,
+        errors=GENERATING, headers={**_SEED, "request-id": "The same as x-request-id."},
     ),
 )  # fmt: skip
 _TEXT = (
@@ -68,6 +85,10 @@ _TEXT = (
     Endpoint(
         method="POST", path="/apply-template", needs="tokenize", handler=apply_template,
         body=ChatRequest, answer=AppliedTemplate, errors=_UNKNOWN,
+    ),
+    Endpoint(
+        method="POST", path=f"{MESSAGES_PATH}/count_tokens", needs="messages", handler=count_tokens,
+        body=CountTokensRequest, answer=TokenCount, failure=MessageFailure, errors=_UNKNOWN,
     ),
     Endpoint(method="GET", path="/tokenizer_info", needs="tokenize", handler=tokenizer_info, answer=TokenizerInfo),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from freehold.logs import with_fields
 from freehold.serve.failure import HttpError, refusal
+from freehold.serve.messages.failure import is_of_messages
 from freehold.serve.record import RECORD_KEY, Record
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -51,6 +52,8 @@ class Guard:
                 answered["x-request-id"] = record.request_id
                 if record.ignored_fields:
                     answered["x-ignored-fields"] = record.ignored
+                if is_of_messages(scope["path"]):
+                    answered["request-id"] = record.request_id  # Anthropic's name for it
             await send(message)
 
         try:

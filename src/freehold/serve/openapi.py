@@ -55,9 +55,10 @@ class _Schemas:
     """Schemas of all structs, and what they are referred to by."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        structs: list[type[msgspec.Struct]] = [FailureBody]
+        structs: list[type[msgspec.Struct]] = []
         for endpoint in endpoints:
-            structs += (one for one in (endpoint.body, endpoint.answer, endpoint.events) if one is not None)
+            structs += (one for one in (endpoint.body, endpoint.answer, endpoint.failure) if one is not None)
+            structs += endpoint.events
         self._structs = list(dict.fromkeys(structs))
         references, self.components = msgspec.json.schema_components(self._structs, ref_template=_PREFIX + "{name}")
         self._references = dict(zip(self._structs, references, strict=True))
@@ -98,7 +99,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> Json:
         "responses": {"200": _success(endpoint, schemas)},
     }
     for status in sorted(endpoint.statuses):
-        operation["responses"][str(status)] = _failure(status, schemas)
+        operation["responses"][str(status)] = _failure(status, endpoint, schemas)
     if endpoint.body is not None:
         content = {_JSON: {"schema": schemas.of(endpoint.body)}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -122,26 +123,28 @@ def _success(endpoint: Endpoint, schemas: _Schemas) -> Json:
     if endpoint.answer is not None:
         kinds = [schemas.of(endpoint.answer), *(content[media]["schema"] for media in content if media == _JSON)]
         content[_JSON] = {"schema": {"anyOf": kinds} if len(kinds) > 1 else kinds[0]}
-    if endpoint.events is not None:
-        content[EVENT_STREAM] = {"schema": _event(schemas, endpoint.events)}
+    if endpoint.events:
+        content[EVENT_STREAM] = {"schema": _event(schemas, endpoint)}
     headers: Json = {"x-request-id": _REQUEST_ID}
     for name, meaning in endpoint.headers.items():
         headers[name] = {"description": meaning, "schema": {"type": "string"}}
     return {"description": "Done", "content": content, "headers": headers}
 
 
-def _event(schemas: _Schemas, struct: type[msgspec.Struct]) -> Json:
-    """An event of a stream. An error ends it in the place of what was left; ``[DONE]`` comes last in any case."""
-    kinds: list[Json] = [{"const": "[DONE]"}]
-    for kind in (struct, FailureBody):
-        kinds.append({"contentMediaType": _JSON, "contentSchema": schemas.of(kind)})
+def _event(schemas: _Schemas, endpoint: Endpoint) -> Json:
+    """An event of a stream. An error ends it in the place of what was left."""
+    kinds: list[Json] = [
+        {"contentMediaType": _JSON, "contentSchema": schemas.of(kind)} for kind in (*endpoint.events, endpoint.failure)
+    ]
+    if endpoint.failure is FailureBody:
+        kinds.append({"const": "[DONE]"})
     data = {"type": "string", "anyOf": kinds}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
-def _failure(status: int, schemas: _Schemas) -> Json:
+def _failure(status: int, endpoint: Endpoint, schemas: _Schemas) -> Json:
     headers: Json = {"x-request-id": _REQUEST_ID}
     if status in {429, 503}:
         headers["retry-after"] = {**_RETRY_AFTER, "required": True}
-    content = {_JSON: {"schema": schemas.of(FailureBody)}}
+    content = {_JSON: {"schema": schemas.of(endpoint.failure)}}
     return {"description": HTTPStatus(status).phrase, "content": content, "headers": headers}

@@ -7,6 +7,7 @@ import msgspec
 
 from freehold.serve import field_types as types
 from freehold.serve.schema import Body
+from freehold.serve.tool_schema import ToolName
 
 MESSAGES_PATH = "/v1/messages"
 
@@ -80,7 +81,7 @@ class ToolDefinition(msgspec.Struct, forbid_unknown_fields=True):
         eager_input_streaming: input is streamed as it comes in any case.
     """
 
-    name: str
+    name: ToolName
     input_schema: dict[str, Any]
     description: str | None = None
     type: Literal["custom"] | None = None
@@ -137,6 +138,20 @@ class ThinkingDisabled(msgspec.Struct, tag_field="type", tag="disabled", forbid_
 Thinking = ThinkingEnabled | ThinkingAdaptive | ThinkingDisabled
 
 
+class JsonFormat(msgspec.Struct, forbid_unknown_fields=True):
+    """The answer is JSON that a schema accepts."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
+    """What the answer must be, and how much the model shall think for it."""
+
+    format: JsonFormat | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
 class PromptFields(Body, kw_only=True):
     """What a prompt is made of."""
 
@@ -146,6 +161,7 @@ class PromptFields(Body, kw_only=True):
     tools: list[ToolDefinition] | None = None
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
 
 
@@ -156,7 +172,6 @@ class MessagesRequest(PromptFields, kw_only=True):
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "container": (),
         "mcp_servers": ([],),
-        "output_config": ({},),
         "speed": ("standard",),
     }
 

@@ -1,0 +1,36 @@
+"""What is complete of a JSON object that was cut short."""
+
+import re
+from typing import Any
+
+import msgspec
+
+_TOKEN = re.compile(
+    r'[\s:]*(?P<token>[{}\[\],]|"(?:[^"\\]|\\.)*"|true|false|null|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d.eE+-]))',
+    re.DOTALL,
+)
+
+
+def partial_object(text: str) -> dict[str, Any]:
+    """The members whose values are complete, and of the last value, if it is an object or list, what is complete of it.
+    A number at the end counts as complete.
+
+    Arguments:
+        text: the beginning of valid JSON of an object.
+    """
+    end, closing = 0, ""  # where to cut, and what closes what is open there
+    open_brackets: list[str] = []
+    place = 0
+    previous = ""
+    while (match := _TOKEN.match(text, place)) is not None:
+        token, place = match["token"], match.end()
+        if token in "{[":
+            open_brackets.append("}" if token == "{" else "]")
+        elif token in "}]":
+            open_brackets.pop()
+        is_name = open_brackets[-1:] == ["}"] and previous in ("{", ",") and token not in ("{", "[", "}", "]")
+        if token != "," and not is_name:
+            end, closing = place, "".join(reversed(open_brackets))
+        previous = token
+    cut = text[:end] + closing
+    return msgspec.json.decode(cut, type=dict[str, Any]) if cut else {}
