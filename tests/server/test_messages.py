@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -14,6 +15,8 @@ from tests.server.families import QWEN, family
 from tests.server.running import Server, Start
 
 from freehold.backends.script import Gate, NotFinite
+from freehold.config import EngineConfig
+from freehold.engine.client import Engine
 from freehold.files.vocabulary import TextAssets
 from freehold.serve import reply
 
@@ -492,3 +495,40 @@ def test_the_beta_client_and_what_does_nothing(server: Server) -> None:
         **asked(server), betas=["none-2025-01-01"], metadata={"user_id": "me"}, service_tier="standard_only"
     )
     assert message.content[0].model_dump()["text"] == "ok"
+
+
+@pytest.fixture(scope="module")
+def real(text: TextAssets, smollm2_path: Path) -> Iterator[Server]:
+    """SmolLM2 with its weights."""
+    config = EngineConfig(model_path=smollm2_path, kv_cache_bytes=64 << 20, max_model_len=1024)
+    server = Server(text, config, handle=Engine.start(config))
+    yield server
+    server.stop()
+
+
+QUESTION: Any = [{"role": "user", "content": "Name three rivers."}]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"extra_body": {"temperature": 0}},
+        {"extra_body": {"seed": 5}, "system": "Be brief."},
+        {"extra_body": {"seed": 6}, "stop_sequences": ["\n", "."]},
+        {"extra_body": {"seed": 7}, "tools": TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}},
+        {"extra_body": {"seed": 8}, "tools": TOOLS},
+        {"messages": [*QUESTION, {"role": "assistant", "content": "The Rhine, the"}], "extra_body": {"seed": 9}},
+    ],
+    ids=["greedy", "seeded", "stopped", "forced", "free", "continued"],
+)
+def test_the_real_model(real: Server, fields: dict[str, Any]) -> None:
+    asked_for = {"messages": QUESTION, "max_tokens": 40, **fields}
+    message = both(real, **asked_for)
+    assert message.content
+    counted = {
+        name: value for name, value in asked_for.items() if name in ("messages", "system", "tools", "tool_choice")
+    }
+    usage = message.usage
+    assert count(real, **counted) == usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    if "tool_choice" in fields:
+        assert [block.type for block in message.content] == ["tool_use"]
