@@ -151,6 +151,18 @@ def environment_faults() -> list[str]:
     return faults
 
 
+def client_key() -> str:
+    """The key that commands send to a running server: the first in ``FREEHOLD_API_KEY``; empty if there is none.
+
+    Raises:
+        ConfigError: an unusable value.
+    """
+    variable = SETTINGS_BY_NAME["api_key"].variable
+    given = os.environ.get(variable)
+    keys: tuple[str, ...] = _parse(SETTINGS_BY_NAME["api_key"], given, variable) if given else ()
+    return keys[0] if keys else ""
+
+
 def lookup(name: str, flags: Mapping[str, Any], config: Path | None = None) -> Value:
     """One setting that doesn't depend on the machine, and where it came from.
 

@@ -7,9 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from freehold import resolve
 from freehold.cli.conversation import converse
 from freehold.cli.remote_model import RemoteModel
-from freehold.errors import RequestError, ResourceError
+from freehold.errors import ConfigError, RequestError, ResourceError
 from freehold.text.params import SamplingParams
 
 GOOD = [{"choices": [{"delta": {"role": "assistant"}}]}, {"choices": [{"delta": {"content": "Hello"}}]}]
@@ -25,6 +26,7 @@ class Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        self.server.keys.append(self.headers["authorization"])  # type: ignore[attr-defined]
         self._send(200, self.server.models)  # type: ignore[attr-defined]
 
     def do_POST(self) -> None:
@@ -45,6 +47,7 @@ class Answers(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         server.models, server.answers = b'{"data": [{"id": "m"}]}', []  # type: ignore[attr-defined]
+        server.keys = []  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -113,3 +116,24 @@ def test_a_chat_goes_on_after_every_failure(
     assert said.out == "Hello\nHello\n", "what is printed after an answer that broke off starts a line"
     assert [part in line for part, line in zip(("too long", "500", "it broke"), said.err.splitlines(), strict=True)]
     assert asked == [1, 1, 1, 1], "failed turns aren't remembered"
+
+
+def test_a_key_is_sent_and_its_lack_is_told(server: ThreadingHTTPServer) -> None:
+    RemoteModel(f"http://127.0.0.1:{server.server_port}/v1", None, "a-secret-key")
+    remote(server)
+    assert server.keys == ["Bearer a-secret-key", None]  # type: ignore[attr-defined]
+    locked = remote(server, (401, b'{"error": {"message": "this server needs a key"}}'))
+    with pytest.raises(RequestError, match=r"this server needs a key \(put it into FREEHOLD_API_KEY\)"):
+        list(locked.answer([{"role": "user", "content": "x"}], SamplingParams()))
+
+
+def test_the_first_key_of_the_variable_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, key in ((None, ""), ("", ""), ("a-first-key", "a-first-key"), ("a-first-key,a-second", "a-first-key")):
+        monkeypatch.delenv("FREEHOLD_API_KEY", raising=False)
+        if given is not None:
+            monkeypatch.setenv("FREEHOLD_API_KEY", given)
+        assert resolve.client_key() == key
+    monkeypatch.setenv("FREEHOLD_API_KEY", "sho\nrt")
+    with pytest.raises(ConfigError) as caught:
+        resolve.client_key()
+    assert "rt" not in str(caught.value)

@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+
+from freehold.access import usage
+from freehold.access.database import connect, path_in
 
 TIMEOUT_S = 120.0
 MAX_IDLE_BYTES = 400 << 20
@@ -289,6 +292,28 @@ def test_keys_from_their_making_to_the_bill(smollm2_path: Path, tmp_path: Path) 
     (row,) = [dict(zip(header, cells, strict=True)) for cells in rows if cells[1] == "user"]
     assert (row["completed"], row["prompt_tokens"]) == ("1", str(answer.usage.prompt_tokens))
     assert row["output_tokens"] == str(answer.usage.completion_tokens)
+
+
+def test_a_killed_server_has_written_all_but_the_last_moment(smollm2_path: Path, tmp_path: Path) -> None:
+    """Budgets of days and months are worked out from this."""
+    served = Served(smollm2_path, "--state-dir", str(tmp_path))
+    ended_s = []
+    deadline_s = time.monotonic() + 2
+    while time.monotonic() < deadline_s:
+        served.chat(max_tokens=1)
+        ended_s.append(time.monotonic())
+    family = served.family()
+    served.process.kill()
+    killed_s = time.monotonic()
+    served.process.communicate(timeout=TIMEOUT_S)
+    with closing(connect(path_in(tmp_path))) as connection:
+        num_written = sum(used.requests for _, used in usage.read(connection))
+    # The first one was asked at start. Half a second, and what a commit takes.
+    num_old = 1 + sum(moment_s < killed_s - 1.0 for moment_s in ended_s)
+    assert num_old <= num_written <= 1 + len(ended_s)
+    while any(Path(f"/proc/{pid}").exists() for pid in family):
+        assert time.monotonic() < killed_s + TIMEOUT_S
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

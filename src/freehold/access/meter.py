@@ -12,7 +12,7 @@ from typing import Self
 
 from freehold.access.clocks import Clocks
 from freehold.access.keys import Key, KeyId
-from freehold.access.window import SPAN_S, Slot, Window
+from freehold.access.window import SPAN_S, Tick, Window
 from freehold.errors import LimitError, RequestError
 
 
@@ -68,7 +68,7 @@ class Meter:
                 found[f"x-ratelimit-reset-{name}"] = duration(window.empty_in_s(now_s))
         return found
 
-    def take(self, day: str, num_tokens: int) -> Slot | None:
+    def take(self, day: str, num_tokens: int) -> Tick | None:
         """Count tokens that may be used.
 
         Returns:
@@ -94,11 +94,11 @@ class Meter:
         self._spent[day] = self._spent.get(day, 0) + num_tokens
         return None if self.tokens is None else self.tokens.add(now_s, num_tokens)
 
-    def give_back(self, day: str, slot: Slot | None, num_tokens: int) -> None:
+    def give_back(self, day: str, tick: Tick | None, num_tokens: int) -> None:
         """So many tokens that `take` counted were not used."""
         self._spent[day] -= num_tokens
-        if self.tokens is not None and slot is not None:
-            self.tokens.lower(slot, num_tokens)
+        if self.tokens is not None and tick is not None:
+            self.tokens.lower(tick, num_tokens)
 
     def spent(self, period: str) -> int:
         """Tokens used or reserved in a day, as in ``2026-11-30``, or a month, as in ``2026-11``."""
@@ -137,7 +137,7 @@ class Visit:
         self.meter = meter
         self.day = meter.clocks.today()
         self.num_reserved = 0
-        self._slot: Slot | None = None
+        self._tick: Tick | None = None
 
     @property
     def key_id(self) -> KeyId:
@@ -149,14 +149,14 @@ class Visit:
         Raises:
             RequestError, LimitError: see `Meter.take`.
         """
-        self._slot = self.meter.take(self.day, num_tokens)
+        self._tick = self.meter.take(self.day, num_tokens)
         self.num_reserved = num_tokens
 
     def settle(self, num_used: int) -> None:
         """So many of the reserved tokens were used in the end. The rest is free for others."""
         num_unused = max(0, self.num_reserved - num_used)
         if num_unused:
-            self.meter.give_back(self.day, self._slot, num_unused)
+            self.meter.give_back(self.day, self._tick, num_unused)
             self.num_reserved -= num_unused
 
     def __enter__(self) -> Self:

@@ -4,25 +4,25 @@ from collections import OrderedDict
 from typing import NewType
 
 SPAN_S = 60
-SLOTS_PER_S = 10
+TICKS_PER_S = 10
 
-Slot = NewType("Slot", int)
+Tick = NewType("Tick", int)
 """A tenth of a second of the monotonic clock."""
 
-_SPAN = SPAN_S * SLOTS_PER_S
+_SPAN = SPAN_S * TICKS_PER_S
 
 
 class Window:
     """A limit on the sum of amounts within any 60 seconds, wherever these begin.
 
-    An amount counts from the slot it was added in until all of that slot is 60 seconds old: a tenth of a second too
+    An amount counts from the tick it was added in until all of that tick is 60 seconds old: a tenth of a second too
     long at most, and never too short. Memory doesn't grow with the number of amounts. Times are seconds of one
     monotonic clock.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._amounts: OrderedDict[Slot, int] = OrderedDict()
+        self._amounts: OrderedDict[Tick, int] = OrderedDict()
         self._sum = 0
 
     def remaining(self, now_s: float) -> int:
@@ -37,48 +37,48 @@ class Window:
         missing = amount - self.remaining(now_s)
         if missing <= 0:
             return 0.0
-        for slot, counted in self._amounts.items():
+        for tick, counted in self._amounts.items():
             missing -= counted
             if missing <= 0:
-                return _expires_s(slot) - now_s
+                return _expires_s(tick) - now_s
         raise AssertionError("all of it together is at least what is missing")
 
-    def add(self, now_s: float, amount: int) -> Slot:
+    def add(self, now_s: float, amount: int) -> Tick:
         """Count an amount that may be added.
 
         Returns:
             Where it counts, for `lower`.
         """
         self._expire(now_s)
-        slot = _slot(now_s)
-        self._amounts[slot] = self._amounts.get(slot, 0) + amount
+        tick = _tick(now_s)
+        self._amounts[tick] = self._amounts.get(tick, 0) + amount
         self._sum += amount
-        return slot
+        return tick
 
-    def lower(self, slot: Slot, amount: int) -> None:
+    def lower(self, tick: Tick, amount: int) -> None:
         """So much of what was added there was not used. Nothing changes if it doesn't count any more."""
-        if slot in self._amounts:
-            self._amounts[slot] -= amount
+        if tick in self._amounts:
+            self._amounts[tick] -= amount
             self._sum -= amount
 
     def empty_in_s(self, now_s: float) -> float:
         """Seconds until nothing that was added so far counts any more."""
         self._expire(now_s)
-        last = next((slot for slot, amount in reversed(self._amounts.items()) if amount), None)
+        last = next((tick for tick, amount in reversed(self._amounts.items()) if amount), None)
         return 0.0 if last is None else _expires_s(last) - now_s
 
     def _expire(self, now_s: float) -> None:
-        oldest = _slot(now_s) - _SPAN
+        oldest = _tick(now_s) - _SPAN
         while self._amounts:
-            slot = next(iter(self._amounts))
-            if slot >= oldest:
+            tick = next(iter(self._amounts))
+            if tick >= oldest:
                 return
-            self._sum -= self._amounts.pop(slot)
+            self._sum -= self._amounts.pop(tick)
 
 
-def _slot(now_s: float) -> Slot:
-    return Slot(int(now_s * SLOTS_PER_S))
+def _tick(now_s: float) -> Tick:
+    return Tick(int(now_s * TICKS_PER_S))
 
 
-def _expires_s(slot: Slot) -> float:
-    return (slot + _SPAN + 1) / SLOTS_PER_S
+def _expires_s(tick: Tick) -> float:
+    return (tick + _SPAN + 1) / TICKS_PER_S

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from freehold import resolve
 from freehold.errors import ResourceError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def profile(url: Url = None, steps: Steps = None, seconds: Seconds = None, trace
         steps = _DEFAULT_STEPS
     body = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     form = "json" if trace is None else "trace"
-    server = RemoteServer(url or _local_url())
+    server = RemoteServer(url or _local_url(), resolve.client_key())
     with server.request("POST", f"/debug/profile?format={form}", msgspec.json.encode(body)) as response:
         answer = response.read()
     if trace is not None:
@@ -48,8 +49,6 @@ def profile(url: Url = None, steps: Steps = None, seconds: Seconds = None, trace
 
 
 def _local_url() -> str:
-    from freehold import resolve
-
     host, port = resolve.address()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -20,13 +20,16 @@ class RemoteModel:
         model: its name there; None takes the first that the server lists.
     """
 
-    def __init__(self, url: str, model: str | None) -> None:
+    def __init__(self, url: str, model: str | None, key: str = "") -> None:
         """
+        Args:
+            key: the server's, if it needs one.
+
         Raises:
             ConfigError: not an HTTP URL.
             ResourceError: no server answers there, or it has no model.
         """
-        self._server = RemoteServer(url)
+        self._server = RemoteServer(url, key)
         self.url = url
         self.model = model or self._first_model()
 

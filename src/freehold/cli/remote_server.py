@@ -17,8 +17,11 @@ _MAX_ERROR_BYTES = 1 << 16
 class RemoteServer:
     """A server by its URL, with or without ``/v1``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str = "") -> None:
         """
+        Args:
+            key: sent with each request unless empty.
+
         Raises:
             ConfigError: not an HTTP URL.
         """
@@ -32,6 +35,7 @@ class RemoteServer:
         self._parts = parts
         self._base = parts.path.rstrip("/").removesuffix("/v1")
         self.url = url
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     @contextmanager
     def request(self, method: str, path: str, body: bytes | None) -> Iterator[http.client.HTTPResponse]:
@@ -48,7 +52,7 @@ class RemoteServer:
         problem, remedy = f"no server answers at {self.url}", "; start one with `freehold serve`"
         with closing(kind(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)) as connection:
             try:
-                connection.request(method, self._base + path, body, {"Content-Type": "application/json"})
+                connection.request(method, self._base + path, body, self._headers)
                 response = connection.getresponse()
                 problem, remedy = f"{self.url} broke off", ""
                 with response:
@@ -60,7 +64,8 @@ class RemoteServer:
 
     def _refusal(self, response: http.client.HTTPResponse) -> RequestError | ResourceError:
         reason = _error_in(response.read(_MAX_ERROR_BYTES)) or response.reason
-        message = f"{self.url} answered {response.status}: {reason}"
+        remedy = " (put it into FREEHOLD_API_KEY)" if response.status == http.HTTPStatus.UNAUTHORIZED else ""
+        message = f"{self.url} answered {response.status}: {reason}{remedy}"
         return RequestError(message) if 400 <= response.status < 500 else ResourceError(message)
 
 

@@ -112,7 +112,7 @@ def chat(
             config
         ):
             raise ConfigError(f"{', '.join(strangers)} can't go with --url: the server that runs there has its own")
-        remote = RemoteModel(url, one_model(model, flags))
+        remote = RemoteModel(url, one_model(model, flags), resolve.client_key())
         _leave(converse(remote.answer, _system(system), params, f"{remote.model} at {url}"))
         return
     flags = {**flags, "model": one_model(model, flags)}

@@ -18,9 +18,9 @@ def test_no_minute_holds_more_than_the_limit(events: list[tuple[float, int, int 
     for pause_s, amount, used in events:
         now_s += pause_s
         if window.wait_s(now_s, amount) == 0:
-            slot = window.add(now_s, amount)
+            tick = window.add(now_s, amount)
             if used is not None and used < amount:
-                window.lower(slot, amount - used)
+                window.lower(tick, amount - used)
             taken.append((now_s, amount if used is None else min(used, amount)))
         assert window.remaining(now_s) >= 0
     for begin_s, _ in taken:
