@@ -21,7 +21,7 @@ from tests.server.test_lifecycle import SLOW, gate, raw_request, wait_until
 
 from freehold.access import usage
 from freehold.access.database import connect, path_in
-from freehold.access.keys import KeyLimits, Scope
+from freehold.access.keys import KeyId, KeyLimits, Scope
 from freehold.access.usage import Usage
 from freehold.backends.script import FailStep, Pause
 
@@ -278,6 +278,7 @@ def test_metrics_say_what_happened(limited: Callable[..., Limited]) -> None:
     assert found["vllm:generation_tokens_total",] == sum(told["completion_tokens"] for told in usages)
     assert found["vllm:request_success_total", "stop"] == 3
     assert found["vllm:request_success_total", "length"] == 1
+    assert found["vllm:request_success_total", "tool_calls"] == 0
     assert found["freehold:requests_total", "completed"] == 3
     assert found["freehold:requests_total", "refused"] == 1
     assert found["freehold:key_requests_total", client.key_id, "completed"] == 3
@@ -286,6 +287,22 @@ def test_metrics_say_what_happened(limited: Callable[..., Limited]) -> None:
     assert found["freehold:ready",] == 1
     assert found["vllm:num_requests_running",] == found["vllm:num_requests_waiting",] == 0
     assert found["process_open_fds",] > 3
+
+
+def test_many_keys_hold_no_probe_up(start: Start) -> None:
+    """A scrape of ten thousand keys is written in a thread."""
+    server = start()
+    for number in range(10_000):
+        server.service.counts.used[KeyId(f"key-{number}"), "completed"] = Usage(1, 2, 3, 4, 5)
+    with ThreadPoolExecutor(1) as pool:
+        scraping = pool.submit(metrics, server)
+        slowest_s = 0.0
+        while not scraping.done():
+            began_s = time.monotonic()
+            assert server.http.get("/livez").status_code == 200
+            slowest_s = max(slowest_s, time.monotonic() - began_s)
+        assert scraping.result()["freehold:key_tokens_total", "key-7", "output"] == 4
+    assert slowest_s < 1.0
 
 
 def test_running_and_waiting_are_told_apart(start: Start) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from tests.server.running import Server, Start
@@ -101,7 +102,7 @@ def test_without_a_valid_key_nothing_but_the_probes_answers(closed: Server, cred
         if path not in PROBES:
             status, body = ask(closed, method, path, credentials)
             assert status == 401, (method, path)
-            assert method == "HEAD" or json.loads(body)["error"]["code"] == "invalid_api_key"
+            assert method == "HEAD" or json.loads(body)["error"]["type"] == "authentication_error"
     assert closed.engine.ledger().received == 0
 
 
@@ -265,3 +266,21 @@ def test_a_reload_reads_the_keys_at_once(start: Start, tmp_path: Path, monkeypat
     server.service.gatekeeper.reload()
     wait_until(lambda: server.http.get("/v1/models").status_code == 401)
     assert server.http.get("/v1/models", headers={"x-api-key": secret}).status_code == 200
+
+
+def test_anthropics_client_has_a_key_too(start: Start) -> None:
+    server = start(api_keys=(GIVEN,))
+    server.says("ok")
+    ask = {"model": "test", "messages": server.messages, "max_tokens": 5}
+    with anthropic.Anthropic(base_url=server.url, api_key=GIVEN, max_retries=0) as client:
+        assert client.messages.create(**ask).content[0].text == "ok"
+        assert client.messages.count_tokens(model="test", messages=server.messages).input_tokens > 0
+    with (
+        anthropic.Anthropic(base_url=server.url, api_key="another-key", max_retries=0) as client,
+        pytest.raises(anthropic.AuthenticationError) as caught,
+    ):
+        client.messages.create(**ask)
+    error = caught.value.body
+    assert (error["type"], error["error"]["type"]) == ("error", "authentication_error")
+    (used,) = server.service.counts.used.values()
+    assert used.requests == 1, "counting tokens isn't generating"

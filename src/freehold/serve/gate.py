@@ -86,8 +86,9 @@ class Gate:
         finally:
             used = _used(visit, record)
             visit.settle(used.num_tokens)
-            if endpoint in _IN_LEDGER:
-                outcome = outcome_of(record)
+            outcome = outcome_of(record)
+            has_generated = visit.num_reserved > 0 or outcome != "completed"  # counting tokens is free
+            if endpoint in _IN_LEDGER and has_generated:
                 self._gatekeeper.count(Account(visit.day, visit.key_id, self._model, outcome), used)
                 self._counts.add(visit.key_id, outcome, used, record)
 

@@ -5,6 +5,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from freehold.errors import EngineError
 from freehold.serve.failure import describe, respond
+from freehold.serve.lanes import LONG_BYTES
 from freehold.serve.service import Service
 
 
@@ -27,7 +28,9 @@ async def ready(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """What the server counts, for Prometheus."""
-    from freehold.serve.metrics import exposition  # takes a moment, which the first scrape can spare better
+    from freehold.serve.metrics import exposition, gather  # takes a moment, which the first scrape can spare better
 
-    content, media_type = exposition(request.app.state.service, request.headers.get("accept", ""))
+    service: Service = request.app.state.service
+    accept = request.headers.get("accept", "")
+    content, media_type = await service.lanes.run(LONG_BYTES, exposition, gather(service), accept)
     return Response(content, media_type=media_type)

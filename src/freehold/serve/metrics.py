@@ -3,7 +3,7 @@
 Labels have fixed sets of values: the served model, outcomes, codes, kinds of tokens, and ids of keys that exist.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,35 +11,52 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from freehold.access.usage import OUTCOMES
-from freehold.protocol import FinishReason
+from freehold.serve.counts import REJECTIONS
 from freehold.serve.service import Service
+from freehold.text.stream import AnswerEnd
 
 _MODEL = ("model_name", "engine")
-_FINISHED: tuple[FinishReason | str, ...] = ("stop", "length", "tool_calls")
+_FINISHED: tuple[AnswerEnd, ...] = ("stop", "length", "tool_calls")
 _TOKENS = ("prompt", "cached", "output", "reasoning")
 
 
-def exposition(service: Service, accept: str) -> tuple[bytes, str]:
-    """All metrics, and their media type.
+def gather(service: Service) -> list[Metric]:
+    """The numbers as they are now. In the event loop's thread, which changes them."""
+    return list(_Reading(service).families())
+
+
+def exposition(gathered: Sequence[Metric], accept: str) -> tuple[bytes, str]:
+    """Metrics and the process's own as text, and its media type. In any thread: with many keys it takes a moment.
 
     Args:
         accept: the request's header.
     """
     registry = CollectorRegistry()
-    registry.register(_ServiceCollector(service))
+    registry.register(_Gathered(gathered))
     ProcessCollector(registry=registry)
     encode, media_type = choose_encoder(accept)
     return encode(registry), media_type
 
 
-class _ServiceCollector(Collector):
-    """Reads the numbers of a service when they are asked for."""
+class _Gathered(Collector):
+    """What was gathered, as the library wants it."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Sequence[Metric]:
+        return self._families
+
+
+class _Reading:
+    """Reads the numbers of a service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._model = (service.config.served_model_name, "0")
 
-    def collect(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
+        """All metrics."""
         yield from self._load()
         yield from self._tokens()
         yield from self._requests()
@@ -85,8 +102,8 @@ class _ServiceCollector(Collector):
         rejected = CounterMetricFamily(
             "vllm:admission_rejections", "Requests turned away before anything was begun.", labels=(*_MODEL, "reason")
         )
-        for reason, number in counts.rejected.items():
-            rejected.add_metric((*self._model, reason), number)
+        for code in sorted(REJECTIONS):
+            rejected.add_metric((*self._model, code), counts.rejected[code])
         yield rejected
         outcomes = CounterMetricFamily(
             "freehold:requests", "Requests to generate, by how they ended.", labels=(*_MODEL, "outcome")
