@@ -23,7 +23,7 @@ from http_servers import freehold, running
 
 MEAN_GAP_S = 0.3
 PROMPT_TOKENS, OUTPUT_TOKENS = 120, 32
-LINE_TOKENS, LINE_OUTPUT_TOKENS = 200, 200
+LINE_TOKENS, LINE_OUTPUT_TOKENS = 200, (20, 80)
 VOCABULARY = 40_000
 
 
@@ -55,7 +55,7 @@ def start_batch(port: int, num_lines: int) -> str:
             "method": "POST",
             "url": "/v1/completions",
             "body": {
-                "prompt": random_ids(draw, LINE_TOKENS), "max_tokens": LINE_OUTPUT_TOKENS,
+                "prompt": random_ids(draw, LINE_TOKENS), "max_tokens": draw.randint(*LINE_OUTPUT_TOKENS),
                 "temperature": 0, "ignore_eos": True,
             },
         }
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--chats", type=int, default=60)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--in-flight", type=int, default=32, help="lines that run at a time")
+    parser.add_argument("--alone-s", type=float, default=8.0, help="seconds that the batch is watched alone")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         options = ("--state-dir", folder, "--max-num-batch-reqs", str(arguments.in_flight))
@@ -113,7 +114,7 @@ def main() -> None:
             told("beside a batch", asyncio.run(chats(server.port, arguments.chats, extras)))
             rate = (completed(server.port, batch_id) - before) / (time.perf_counter() - started_s)
             before, started_s = completed(server.port, batch_id), time.perf_counter()
-            time.sleep(8)
+            time.sleep(arguments.alone_s)
             alone = (completed(server.port, batch_id) - before) / (time.perf_counter() - started_s)
             print(f"{'the batch':14} {rate:.2f} lines/s beside chats, {alone:.2f} alone")
 

@@ -196,7 +196,8 @@ def test_a_request_that_has_waited_out_its_allowance_gives_way_to_nobody_new(lat
 
 
 def test_an_urgent_prompt_is_computed_before_the_rest_of_a_long_batch_prompt() -> None:
-    """The long prompt takes the whole budget of every step; the short one gets all it needs in the very next."""
+    """The long prompt takes the whole budget of every step; the short one gets all it needs in the very next, for
+    itself alone."""
     cases = [Case(800, 3, 3, stops=False, service="batch"), Case(30, 5, 5, stops=False, arrives_at=5)]
     run = Run(Trace(cases, num_blocks=400, max_num_seqs=4, budget=32))
     while run.num_steps < 5:
@@ -205,7 +206,7 @@ def test_an_urgent_prompt_is_computed_before_the_rest_of_a_long_batch_prompt() -
     before = long.num_planned
     run.step()
     assert request(run, 1).num_planned == 30
-    assert long.num_planned == before + 2
+    assert long.num_planned == before
     assert gains(run) == [0, 1], "computed in the step that was planned first after it came"
     check_results(run.run())
 
@@ -232,17 +233,71 @@ def test_a_short_prompt_waits_for_a_long_one_before_it_no_longer_than_the_budget
 
 @pytest.mark.parametrize("service", ["interactive", "agent", "batch"])
 def test_a_prompt_that_fills_the_context_holds_up_nobody_who_decodes(service: ServiceClass) -> None:
-    """Each of them gets exactly one id in every step, whatever its class, and whatever the prompt's."""
-    cases = [
-        Case(3, 250, 250, stops=False, service=kind)
-        for kind in ("interactive", "agent", "batch", "interactive", "batch")
-    ]
+    """Each of them gets exactly one id in every step, whatever its class, and whatever the prompt's. Those of the class
+    batch yield while there is anybody else."""
+    kinds: list[ServiceClass] = ["interactive", "agent", "batch", "interactive", "batch"]
+    cases = [Case(3, 250, 250, stops=False, service=kind) for kind in kinds]
     cases.append(Case(1190, 1, 1, service=service, arrives_at=5))
     run = Run(Trace(cases, num_blocks=700, max_num_seqs=6, budget=16))
     while run.num_steps < 8:
         run.step()
-    for _ in range(100):
-        assert gains(run) == [1, 1, 1, 1, 1, 0]
+    for _ in range(80):
+        assert gains(run) == [*(int(kind != "batch") for kind in kinds), 0]
+    check_results(run.run())
+
+
+# ---------------------------------------------------------------------- batches yield
+
+
+def test_batch_requests_stand_still_while_anybody_else_is_there() -> None:
+    """From the first step that is planned after the other has come, to the one after its last; then they go on with
+    the tokens that they would have had anyway."""
+    cases = [Case(8, 60, 60, stops=False, service="batch", arrives_at=i) for i in range(4)]
+    cases.append(Case(8, 20, 20, stops=False, arrives_at=20))
+    run = Run(Trace(cases, num_blocks=400, max_num_seqs=8, budget=64))
+    while run.num_steps < 20:
+        run.step()
+    shares: list[list[int]] = []
+    while not run.results[4].finishes:
+        shares.append(gains(run))
+    assert [share[4] for share in shares[2:]] == [1] * len(shares[2:]), "an id in each step"
+    assert all(share[:4] == [0, 0, 0, 0] for share in shares[2:])
+    gains(run)
+    assert gains(run)[:4] == [1, 1, 1, 1], "they go on at once"
+    check_results(run.run())
+    assert run.scheduler.num_preemptions == 0
+
+
+def test_no_batch_request_starts_beside_others() -> None:
+    cases = [Case(8, 30, 30, stops=False), Case(8, 5, 5, stops=False, service="batch", arrives_at=3)]
+    run = Run(Trace(cases, num_blocks=400, max_num_seqs=8, budget=64))
+    while not run.results[0].finishes:
+        run.step()
+        assert not has_started(run, 1) or run.results[0].finishes
+    check_results(run.run())
+
+
+def test_a_batch_request_that_has_waited_out_its_allowance_yields_to_nobody_new() -> None:
+    """However many others come."""
+    step_s = CLASS_ALLOWANCE_S["batch"] / 40
+    cases = [Case(8, 60, 60, stops=False, service="batch")]
+    cases += [Case(8, 30, 30, stops=False, arrives_at=10 + 15 * i) for i in range(12)]
+    run = Run(Trace(cases, num_blocks=400, max_num_seqs=8, budget=64, step_s=step_s))
+    while run.num_steps < 20:
+        run.step()
+    assert gains(run)[0] == 0
+    while run.num_steps < 75:
+        run.step()
+    assert gains(run)[0] == 1
+    check_results(run.run())
+
+
+def test_first_come_first_served_knows_no_classes() -> None:
+    cases = [Case(8, 30, 30, stops=False, service="batch"), Case(8, 30, 30, stops=False, arrives_at=5)]
+    run = Run(Trace(cases, num_blocks=400, max_num_seqs=8, budget=64, policy="fcfs"))
+    while run.num_steps < 10:
+        run.step()
+    assert gains(run) == [1, 1]
     check_results(run.run())
 
 

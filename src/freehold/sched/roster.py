@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from freehold.backends.base import StepId
 from freehold.sched.memory import KVMemory
-from freehold.sched.policy import Policy
+from freehold.sched.policy import Policy, Rank
 from freehold.sched.request import Request, Status
 
 _rank = attrgetter("rank")
@@ -35,6 +35,7 @@ class Roster:
         self._memory = memory
         self._policy = policy
         self._max_running = max_running
+        self._urgent: Rank | None = None
 
     # ------------------------------------------------------------------ come and go
 
@@ -87,6 +88,26 @@ class Roster:
     def may_displace(self, request: Request) -> bool:
         """Whether somebody runs who is far less urgent than a waiting request."""
         return bool(self.running) and self._policy.displaces(request.rank, self.running[-1].rank)
+
+    def look_for_urgent(self) -> None:
+        """Note the first request, running or waiting, that isn't of the class batch."""
+        firsts = (
+            next((request.rank for request in queue if request.generate.service != "batch"), None)
+            for queue in (self.running, self.waiting)
+        )
+        self._urgent = min((rank for rank in firsts if rank is not None), default=None)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the last in order, running or waiting, is of the class batch: whoever comes next waits no longer for
+        its step than for others' answers."""
+        return any(request.generate.service == "batch" for request in (*self.running[-1:], *self.waiting[-1:]))
+
+    def yields(self, request: Request) -> bool:
+        """Whether a request of the class batch lets the next step go to others, so that theirs is as short as without
+        it: while there is somebody far more urgent than it is."""
+        is_patient = self._urgent is not None and request.generate.service == "batch"
+        return is_patient and self._policy.displaces(self._urgent, request.rank)
 
     # ------------------------------------------------------------------ blocks
 

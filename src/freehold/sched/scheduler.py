@@ -197,7 +197,8 @@ class Scheduler:
         budget = self.limits.max_num_batched_tokens
         if self._pace is None:
             return budget
-        return self._pace.most_tokens(sum(request.num_output > 0 for request in self.running), budget)
+        num_decoding = sum(request.num_output > 0 for request in self.running)
+        return self._pace.most_tokens(max(num_decoding, self._roster.has_batch), budget)
 
     def _force(self) -> None:
         """Do what tests have switched on."""
@@ -209,7 +210,8 @@ class Scheduler:
 
     def _plan_rows(self, step: StepDraft) -> None:
         ready = [(request, self._num_ready(request)) for request in self.running]
-        self._plan_turns(step, whose_turn(ready, step.budget))
+        self._roster.look_for_urgent()
+        self._plan_turns(step, whose_turn([turn for turn in ready if not self._roster.yields(turn[0])], step.budget))
         if not step.rows:  # those whose turn it is wait for the blocks of others, who must get on
             self._plan_turns(step, [turn for turn in ready if turn[1]])
 
@@ -237,7 +239,7 @@ class Scheduler:
             request = self.waiting[step.num_passed]
             if rank is not None and request.rank > rank:
                 return
-            if step.room <= 0:
+            if step.room <= 0 or self._roster.yields(request):
                 step.is_closed = True
             elif request.is_held or follows(request):
                 step.num_passed += 1
