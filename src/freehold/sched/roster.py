@@ -106,8 +106,9 @@ class Roster:
     def yields(self, request: Request) -> bool:
         """Whether a request of the class batch lets the next step go to others, so that theirs is as short as without
         it: while there is somebody far more urgent than it is."""
-        is_patient = self._urgent is not None and request.generate.service == "batch"
-        return is_patient and self._policy.displaces(self._urgent, request.rank)
+        if self._urgent is None or request.generate.service != "batch":
+            return False
+        return self._policy.displaces(self._urgent, request.rank)
 
     # ------------------------------------------------------------------ blocks
 
