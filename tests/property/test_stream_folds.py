@@ -121,7 +121,7 @@ def run(known: list[Model], num_cases: int, seed: int) -> set[str]:
 EVERYTHING = {"content", "reasoning", "calls", "scores", "stop", "length", "tool_calls"}
 
 
-def test_streams_equal_plain_answers(known: list[Model]) -> None:  # rsn-02, tool-02, lp-02, use-03
+def test_streams_equal_plain_answers(known: list[Model]) -> None:  # rsn-02, tool-02, lp-02, use-03, sse-02
     seed = int(time.time())
     print(f"seed {seed}")
     assert run(known, NUM_CASES, seed) == EVERYTHING

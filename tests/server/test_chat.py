@@ -82,13 +82,13 @@ def test_characters_spread_over_tokens_arrive_whole(server: Server, char: str) -
 
 
 @pytest.mark.parametrize("pieces", [["ABC", "DEF", "G", "HI", "J"], ["ABCD", "EFGHIJ"], ["ABCDEFGHIJKL"]])
-def test_nothing_of_a_stop_string_is_streamed(server: Server, pieces: list[str]) -> None:
+def test_nothing_of_a_stop_string_is_streamed(server: Server, pieces: list[str]) -> None:  # stop-01
     server.says(*pieces)
     choice = streamed(server, stop="DEFGHIJ")[0]
     assert (choice["content"], choice["finish_reason"]) == ("ABC", "stop")
 
 
-def test_text_held_for_a_stop_string_comes_at_the_end(server: Server) -> None:
+def test_text_held_for_a_stop_string_comes_at_the_end(server: Server) -> None:  # stop-03
     server.says("ABC", "DEF")
     assert streamed(server, stop="DEFG")[0]["content"] == "ABCDEF"
 
@@ -108,7 +108,7 @@ def test_stop_token_ids_and_ignore_eos(server: Server) -> None:
     assert (choice["token_ids"], choice["finish_reason"]) == (ids + ids[:2], "length")
 
 
-def test_usage_of_several_choices(server: Server) -> None:
+def test_usage_of_several_choices(server: Server) -> None:  # use-01
     ids = server.says("one two three")
     prompt = server.chat().json()["usage"]["prompt_tokens"]
     usage = streamed(server, n=3)[0]["usage"]

@@ -31,7 +31,7 @@ def joined_bytes(content: list[dict[str, Any]]) -> bytes:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("num_top", [0, 1, 20])
-def test_chat_has_an_entry_for_each_token_with_exact_bytes(server: Server, stream: bool, num_top: int) -> None:
+def test_chat_has_an_entry_for_each_token_with_exact_bytes(server: Server, stream: bool, num_top: int) -> None:  # lp-03
     answer = f"naïve {HALVES} text"
     ids = server.says(answer)
     (content,) = chat_content(server, stream, top_logprobs=num_top)
@@ -46,6 +46,8 @@ def test_chat_has_an_entry_for_each_token_with_exact_bytes(server: Server, strea
         assert entry["logprob"] < 0
         places = [other["logprob"] for other in entry["top_logprobs"]]
         assert places == sorted(places, reverse=True)
+        same = [other for other in entry["top_logprobs"] if other["token"] == entry["token"]]
+        assert all(other["logprob"] == entry["logprob"] for other in same)
         assert all(set(other) == {"token", "bytes", "logprob"} for other in entry["top_logprobs"])
 
 
@@ -157,7 +159,7 @@ def test_a_prompt_that_fills_the_context_can_be_scored(start: Start, stream: boo
 @pytest.mark.parametrize("form", ["text", "ids"])
 def test_completions_tokens_are_pieces_of_the_text(
     server: Server, stream: bool, echo: bool, num_top: int, form: str
-) -> None:
+) -> None:  # lp-06
     answer = f" naïve {HALVES} text"
     ids = server.says(answer)
     text = f"{server.hi}: é{HALVES}\n\n {HALVES}!"
@@ -188,7 +190,7 @@ def test_completions_stream_what_they_say_whole(server: Server, fields: dict[str
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("prompt_length", [1, 2, 700])
-def test_a_prompt_is_scored_without_an_answer(server: Server, stream: bool, prompt_length: int) -> None:
+def test_a_prompt_is_scored_without_an_answer(server: Server, stream: bool, prompt_length: int) -> None:  # lp-04
     """What lm-eval asks of a server: more than a step's budget, too."""
     prompt = [40 + n % 900 for n in range(prompt_length)]
     ((text, logprobs),) = text_logprobs(server, stream, prompt=prompt, echo=True, logprobs=1, max_tokens=0)
@@ -262,7 +264,7 @@ def test_prompt_logprobs_as_vllm_has_them(server: Server, surface: str, num_top:
 )
 def test_every_combination_is_answered(
     server: Server, echo: bool, logprobs: int | None, sampling: dict[str, Any]
-) -> None:
+) -> None:  # lp-07
     server.says("ok")
     body = server.complete(echo=echo, logprobs=logprobs, **sampling)
     assert body.status_code == 200, body.text

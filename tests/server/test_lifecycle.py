@@ -116,7 +116,7 @@ def test_a_client_that_leaves_is_in_the_access_log(
 
 
 @pytest.mark.parametrize(("fault", "code"), [(NotFinite(), "numeric_error"), (FailStep(), "step_failed")])
-def test_a_request_that_fails_says_so(start: Start, fault: Any, code: str) -> None:
+def test_a_request_that_fails_says_so(start: Start, fault: Any, code: str) -> None:  # sse-01
     server = start()
     server.says("one two", fault, "three")
     assert last_error(server.chat(stream=True))["code"] == code

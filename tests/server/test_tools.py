@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -12,6 +13,8 @@ from tests.server.families import TEMPLATES, family
 from tests.server.running import Server, Start
 from tests.server.streams import chunks
 
+from freehold.config import EngineConfig
+from freehold.engine.client import Engine
 from freehold.files.vocabulary import TextAssets
 
 WEATHER = {
@@ -321,3 +324,27 @@ def test_official_client_streams_and_parses(hermes: Server) -> None:
     parsed = hermes.openai.chat.completions.parse(model="test", messages=hermes.messages, tools=[strict])
     assert parsed.choices[0].message.tool_calls is not None
     assert parsed.choices[0].message.tool_calls[0].function.parsed_arguments == weather(city="Oslo", days=2)
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_the_real_model_calls_with_valid_arguments(
+    start: Start, smollm2_path: Path, choice: Any, temperature: float
+) -> None:
+    server = start(handle=Engine.start(EngineConfig(model_path=smollm2_path, max_model_len=1024)))
+    messages: list[Any] = [{"role": "user", "content": "What is the weather in Oslo for two days?"}]
+    asked: dict[str, Any] = {
+        "model": "test", "messages": messages, "tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False,
+        "max_tokens": 300, "temperature": temperature, "seed": 5,
+    }  # fmt: skip
+    answer = server.openai.chat.completions.create(**asked)
+    [call] = answer.choices[0].message.tool_calls
+    if answer.choices[0].finish_reason != "length":
+        arguments = json.loads(call.function.arguments)
+        assert set(arguments) <= ({"city", "days"} if call.function.name == "weather" else set())
+        assert call.function.name == "now" or isinstance(arguments["city"], str)
+    with server.openai.chat.completions.stream(**asked) as stream:
+        streamed = stream.get_final_completion().choices[0]
+    [same] = streamed.message.tool_calls or []
+    assert (same.function.name, same.function.arguments) == (call.function.name, call.function.arguments)
+    assert streamed.finish_reason == answer.choices[0].finish_reason
