@@ -151,6 +151,9 @@ def test_each_of_several_given_keys_works(start: Start) -> None:
     server = start(api_keys=("first-key", "second-key"))
     for key in ("first-key", "second-key"):
         assert server.http.get("/v1/models", headers={"x-api-key": key}).status_code == 200
+    for first, second in (("first-key", "second-key"), ("second-key", "first-key")):
+        both = {"x-api-key": first, "Authorization": f"Bearer {second}"}
+        assert server.http.get("/v1/models", headers=both).status_code == 401, "whose request would it be?"
 
 
 def test_every_route_says_what_a_key_must_allow(closed: Server) -> None:

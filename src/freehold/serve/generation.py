@@ -86,16 +86,12 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
     Raises:
         EngineError: the engine failed, ended or cancelled a request; the others are aborted.
     """
-    num_seen = [0] * len(jobs)
     async with aclosing(_answer(engine, 0, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
         async for piece in pieces:
             if piece.delta.token_ids:
                 record.first_s = record.first_s or time.monotonic()
                 record.num_output_tokens += len(piece.delta.token_ids)
-                num_seen[piece.index] += len(piece.delta.token_ids)
             if (result := piece.result) is not None:
-                # As in `count`: exactly what the answer says, which may hold ids that no delta had.
-                record.num_output_tokens += result.num_output_tokens - num_seen[piece.index]
                 if jobs[piece.index].generate.sampling.choice == 0:
                     record.num_cached_tokens += result.num_cached_tokens
                 record.num_reasoning_tokens += result.num_reasoning_tokens

@@ -202,6 +202,24 @@ def test_usage_waits_while_the_file_is_locked(
     assert caplog.text.count("can't be used") == 1, "said once, not at every try"
 
 
+def test_usage_waits_while_the_disk_is_full(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = Bookkeeper(path)
+    (num_pages,) = keeper._connection.execute("PRAGMA page_count").fetchone()
+    keeper._connection.execute(f"PRAGMA max_page_count = {num_pages}")
+    keeper.start(lambda keys: None)
+    accounts = [Account("2026-11-30", KeyId(f"key-{number}"), "m" * 100, "completed") for number in range(200)]
+    for account in accounts:
+        keeper.count(account, Usage(1, 5, 0, 5, 0))
+    wait_until(lambda: "full" in caplog.text)
+    reader = connect(path)
+    assert usage.read(reader) == [], "all of it, or nothing"
+    keeper._connection.execute("PRAGMA max_page_count = 1000000")
+    wait_until(lambda: len(usage.read(reader)) == 200)
+    assert {used.requests for _, used in usage.read(reader)} == {1}
+    reader.close()
+    keeper.close()
+
+
 def test_the_database_is_never_the_event_loops_business(path: Path) -> None:
     """A disk that takes seconds holds nobody up."""
     keeper = Bookkeeper(path)
