@@ -1,5 +1,6 @@
 """Who gets in: every path, with every kind of credential, in every spelling. Keys come and go while the server runs."""
 
+import errno
 import http.client
 import json
 import time
@@ -17,7 +18,8 @@ from tests.server.test_lifecycle import wait_until
 from freehold.access import key_table
 from freehold.access.database import connect, path_in
 from freehold.access.keys import ENDPOINTS, Key, KeyLimits, Scope
-from freehold.errors import ConfigError
+from freehold.config import ServeConfig
+from freehold.errors import ConfigError, StateError
 from freehold.serve import endpoints
 from freehold.serve.access import open_access
 from freehold.serve.endpoint import ANY_KEY, NO_KEY
@@ -228,15 +230,40 @@ def test_a_revoked_key_may_finish_what_runs(start: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_other_machines_are_let_in_by_key_only(start: Start, tmp_path: Path, host: str, text: Any) -> None:
-    from freehold.config import ServeConfig
-
+def test_other_machines_are_let_in_by_key_only(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="keys create"):
         open_access(ServeConfig(host=host, state_dir=tmp_path))
     for config in (ServeConfig(host=host, api_keys=(GIVEN,)), ServeConfig(host=host, allow_no_key=True)):
         open_access(config).close()
     make_key(tmp_path, "first")
     open_access(ServeConfig(host=host, state_dir=tmp_path)).close()
+
+
+def test_a_store_that_cant_be_written_holds_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Serving a read-only store goes on without a ledger. It still needs a key to listen to others."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    gatekeeper = open_access(ServeConfig(state_dir=tmp_path / "state"))
+    assert gatekeeper.anyone is not None
+    assert "Read-only file system" in caplog.text
+    with pytest.raises(ConfigError):
+        open_access(ServeConfig(state_dir=tmp_path / "state", host="0.0.0.0"))
+
+
+def test_keys_that_cant_be_read_are_no_reason_to_let_anyone_in(tmp_path: Path) -> None:
+    make_key(tmp_path, "first")
+    path_in(tmp_path).write_bytes(b"no database" * 1000)
+    with pytest.raises(StateError, match=r"keys\.sqlite"):
+        open_access(ServeConfig(state_dir=tmp_path))
+    path_in(tmp_path).unlink()
+    path_in(tmp_path).mkdir()
+    with pytest.raises(StateError):
+        open_access(ServeConfig(state_dir=tmp_path))
 
 
 def test_keys_keep_what_is_cached_apart(start: Start) -> None:  # se-10

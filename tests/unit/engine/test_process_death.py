@@ -128,7 +128,7 @@ def test_an_engine_that_is_of_use_is_started_again_however_often_it_dies(
     assert engine.ledger().finished == 5
 
 
-def test_other_files_after_a_restart_are_not_served(tmp_path: Path) -> None:
+def test_other_files_after_a_restart_are_not_served(tmp_path: Path) -> None:  # pc-04
     """A stand-in that reports another fingerprint each time it starts."""
     engine = ProcessEngine.start(scripted_config(), program=stand_in("fickle"))
     os.kill(pid_of(engine), signal.SIGKILL)
