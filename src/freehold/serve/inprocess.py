@@ -32,7 +32,6 @@ async def post(app: ASGIApp, path: str, body: bytes, *, caller: Caller, record: 
     Args:
         app: the application inside its guard, which takes the caller at its word; a gate asks whether its key is valid.
         record: filled in as for the access log.
-
     """
     scope = _scope(path, len(body))
     scope[SCOPE_KEY], scope[RECORD_KEY] = caller, record

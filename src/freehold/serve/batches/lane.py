@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from starlette.types import ASGIApp
 
@@ -50,7 +52,7 @@ class BatchLane:
         """Begin.
 
         Args:
-            app: answers the lines; inside its guard.
+            app: answers the lines: the gate and what is behind it.
         """
         self._spawn(self._open(app))
 
@@ -74,7 +76,9 @@ class BatchLane:
     async def _open(self, app: ASGIApp) -> None:
         while self._state is None:
             try:
-                self._state = await BatchState.open(self._folder, self._config.max_stored_bytes)
+                state = await BatchState.open(self._folder, self._config.max_stored_bytes)
+                left = await state.run(state.batches.live)  # before clients can add to them
+                self._state = state
             except StateBusyError as error:
                 if self._why_not != str(error):
                     self._why_not = str(error)
@@ -86,7 +90,7 @@ class BatchLane:
                 return
         places = asyncio.Semaphore(self._config.max_num_batch_reqs)
         self._means = Means(self._state, app, places, self._config.max_body_bytes)
-        for batch_id, owner in await self._state.run(self._state.batches.live):
+        for batch_id, owner in left:
             self.launch(owner, batch_id)
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -106,7 +110,7 @@ class BatchLane:
             finally:
                 del self._runs[batch_id]
 
-    def _spawn(self, work: "asyncio.coroutines.Coroutine[object, object, None]") -> None:  # type: ignore[name-defined]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
