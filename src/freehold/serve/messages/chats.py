@@ -10,6 +10,7 @@ import msgspec
 from freehold.errors import RequestError
 from freehold.serve.messages.schema import (
     AnyChoice,
+    AutoChoice,
     Block,
     Choice,
     MessagesRequest,
@@ -58,7 +59,7 @@ def chat_of(body: PromptFields) -> ChatRequest:
         messages=[*_system(body.system), *_messages(body.messages)],
         tools=None if body.tools is None else [_tool(tool) for tool in body.tools],
         tool_choice=_choice(body.tool_choice),
-        parallel_tool_calls=False if getattr(body.tool_choice, "disable_parallel_tool_use", False) else None,
+        parallel_tool_calls=False if _wants_one_call(body.tool_choice) else None,
         reasoning_effort="none" if isinstance(body.thinking, ThinkingDisabled) else _effort(body.output_config),
         thinking_token_budget=body.thinking.budget_tokens if isinstance(body.thinking, ThinkingEnabled) else None,
         response_format=_format(body.output_config),
@@ -66,11 +67,17 @@ def chat_of(body: PromptFields) -> ChatRequest:
     _check_budget(body)
     if not isinstance(body, MessagesRequest):
         return chat
-    for name in ("max_tokens", "stream", "temperature", "top_p", "top_k", "seed"):
-        setattr(chat, name, getattr(body, name))
-    chat.stop = body.stop_sequences
-    chat.service_tier = None if body.service_tier is None else _TIERS.get(body.service_tier, body.service_tier)
-    return chat
+    return msgspec.structs.replace(
+        chat,
+        max_tokens=body.max_tokens,
+        stop=body.stop_sequences,
+        stream=body.stream,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        seed=body.seed,
+        service_tier=None if body.service_tier is None else _TIERS.get(body.service_tier, body.service_tier),
+    )
 
 
 def renamed(error: RequestError) -> RequestError:
@@ -194,6 +201,10 @@ def _choice(choice: Choice | None) -> ToolChoice | None:
         case NoChoice():
             return "none"
     return "auto"
+
+
+def _wants_one_call(choice: Choice | None) -> bool:
+    return isinstance(choice, AutoChoice | AnyChoice | NamedChoice) and bool(choice.disable_parallel_tool_use)
 
 
 def _effort(config: OutputConfig | None) -> ReasoningEffort | None:
