@@ -4,14 +4,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from freehold.grammar.constraint import Choice as Choice
+    from freehold.grammar.constraint import JsonObject as JsonObject
+    from freehold.grammar.constraint import JsonSchema as JsonSchema
+    from freehold.grammar.constraint import Lark as Lark
+    from freehold.grammar.constraint import Regex as Regex
     from freehold.llm import LLM as LLM
     from freehold.llm import Completion as Completion
     from freehold.text.params import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Completion", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "Choice",
+    "Completion",
+    "JsonObject",
+    "JsonSchema",
+    "Lark",
+    "Regex",
+    "SamplingParams",
+    "__version__",
+]
 
-_LAZY = {"LLM": "freehold.llm", "Completion": "freehold.llm", "SamplingParams": "freehold.text.params"}
+_LAZY = {
+    "LLM": "freehold.llm",
+    "Completion": "freehold.llm",
+    "SamplingParams": "freehold.text.params",
+    **dict.fromkeys(("Choice", "JsonObject", "JsonSchema", "Lark", "Regex"), "freehold.grammar.constraint"),
+}
 """Imported when first asked for: ``import freehold`` stays instant."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kinds import Kind
 from msgspec import structs
@@ -20,7 +21,19 @@ from freehold.engine.handle import EngineHandle
 from freehold.errors import ConfigError
 from freehold.faults import Forced, Switch, armed
 from freehold.files.model import open_model
-from freehold.protocol import Event, Finish, Generate, Logprobs, PromptLogprobs, RequestId, Sampling, Tokens
+from freehold.grammar.messages import Source
+from freehold.protocol import (
+    Event,
+    Finish,
+    Generate,
+    Grammar,
+    Logprobs,
+    PromptLogprobs,
+    RequestId,
+    Sampling,
+    Tokens,
+    TokenTexts,
+)
 
 NUM_IDS = 12
 LENGTHS = [1, 15, 16, 17, 33, 40, 63, 64, 65]  # of prompts
@@ -32,8 +45,13 @@ SAMPLINGS: list[dict[str, Any]] = [
     {"seed": 5, "presence_penalty": 1.5, "logit_bias": ((3, 4.0), (7, -100.0)), "num_prompt_logprobs": 2},
     {"seed": 6, "allowed_ids": tuple(range(2, 250, 3)), "num_logprobs": 0},
     {"temperature": 0.7, "seed": 8, "stop_ids": frozenset(range(0, 259, 2)), "min_tokens": NUM_IDS - 1},
+    {"temperature": 1.5, "seed": 9, "stop_ids": frozenset({257}), "num_logprobs": 2},
 ]
-"""Every parameter that changes ids or what is told of them. The last one stops at its twelfth id, sooner or never."""
+"""Every parameter that changes ids or what is told of them. The last but one stops at its twelfth id, sooner or never;
+the last one goes with `GRAMMAR`."""
+BYTES = TokenTexts((*(bytes([byte]) for byte in range(256)), b"<a>", b"<b>", b"<c>"), (256, 257, 258))
+GRAMMAR = Grammar(source=msgspec.msgpack.encode(Source("start: T\nT: /([a-m]{2},){20}/")), after_id=10, max_free=5)
+"""Anything for up to five ids, then byte 10, then more letters than an answer holds."""
 BLOCK_SIZE = 16
 NUM_BLOCKS = 256
 LARGEST = LENGTHS[-1] + NUM_IDS
@@ -56,6 +74,8 @@ def a_request(name: object, prompt_ids: Sequence[int], *, sampling: int, vocab_s
     """A request with one of `SAMPLINGS`, the `sampling`-th, counted round."""
     chosen = Sampling(max_tokens=NUM_IDS, **SAMPLINGS[sampling % len(SAMPLINGS)])
     ids = tuple(i % vocab_size for i in prompt_ids)
+    if sampling % len(SAMPLINGS) == len(SAMPLINGS) - 1:
+        fields["grammar"] = GRAMMAR
     return Generate(request_id=RequestId(str(name)), prompt_ids=ids, sampling=chosen, digests=True, **fields)
 
 
@@ -76,6 +96,7 @@ def started(path: Path, kind: Kind, **settings: Any) -> Iterator[Engine]:
         if kind.isa is not None and kind.isa in str(error):
             pytest.skip(str(error))
         raise
+    engine.teach(BYTES)
     with engine, armed(Forced(Switch.CHECK)):
         yield engine
     assert engine._core.progress.fault == ""

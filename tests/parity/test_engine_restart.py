@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_answers import TIMEOUT_S, Answer, alone, answers, case_id, config, requests
+from engine_answers import BYTES, TIMEOUT_S, Answer, alone, answers, case_id, config, requests
 from kinds import Kind
 from test_engine_equivalence import MODELS
 
@@ -28,6 +28,7 @@ def restarted(engine: ProcessEngine) -> None:
 
 def check_process(path: Path, kind: Kind, truth: list[Answer]) -> None:
     with ProcessEngine.start(config(path, kind)) as engine:
+        engine.teach(BYTES)
         wanted, fingerprint = requests(engine.info.vocab_size), engine.info.fingerprint
         assert answers(engine, wanted) == truth, "in a process"
         restarted(engine)

@@ -160,12 +160,14 @@ class GrammarMatcher:
         if self._begin is None:
             if token_id == self._grammar.after_id:
                 self._begin = self._num_output + 1
-        elif (
-            token_id in self._stop_ids or token_id >= self._end_id or self._matcher.try_consume_tokens([token_id]) != 1
-        ):  # models may have more ids than vocabularies
+        elif token_id in self._stop_ids or not self._is_text(token_id):
             return False
         self._num_output += 1
         return True
+
+    def _is_text(self, token_id: int) -> bool:
+        """Let the grammar take an id, if it allows it. Models may have more ids than their vocabularies."""
+        return token_id < self._end_id and self._matcher.try_consume_tokens([token_id]) == 1
 
     def _return_to(self, num_output: int) -> None:
         """Forget the ids after the first `num_output`."""

@@ -4,14 +4,14 @@ llguidance ignores keywords that it doesn't know and some that it does, by their
 anew, in the few keywords that are known to be enforced, and only that is compiled.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from freehold.grammar.ecma_regex import PatternError, to_rust
 from freehold.grammar.formats import FORMATS
 from freehold.grammar.recursion import Schema, finite_names, has_cycle, is_finite
+from freehold.grammar.schema_values import SchemaError, check_value, checked_number, last_of, shown
 
 ANNOTATIONS = frozenset(
     {"$comment", "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly"}
@@ -36,26 +36,16 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Keywords that aren't enforced, with the values that ask for nothing."""
 
-MAX_EXACT = 2**53
 MAX_COUNT = 1_000_000
 """Of items or properties."""
 MAX_LENGTH = 1 << 14
 """Of a string whose length is bounded: following it takes memory for each of its characters."""
 
+MAX_OPTIONAL = 256
+"""Properties of one object that may be left out: each is one more way to go on."""
+
 _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const")
 """Keywords that come last: llguidance reads the others together only if none of these is between them."""
-
-
-class SchemaError(ValueError):
-    """A schema is malformed, or asks for what can't be enforced.
-
-    Attributes:
-        place: of the keyword, from the schema's root, as in ``.properties.a.not``.
-    """
-
-    def __init__(self, place: str, message: str) -> None:
-        super().__init__(message)
-        self.place = place
 
 
 def enforceable(schema: Any) -> Schema:
@@ -116,7 +106,7 @@ class _Rewriting:
             return schema
         if not isinstance(schema, dict):
             raise SchemaError(
-                place, f"{_last(place) or 'the schema'} is {_shown(schema)}; a schema is an object, true or false"
+                place, f"{last_of(place) or 'the schema'} is {shown(schema)}; a schema is an object, true or false"
             )
         written: dict[str, Any] = {}
         for keyword, value in schema.items():
@@ -141,7 +131,7 @@ class _Rewriting:
 
     def _list(self, value: Any, place: str, owner: str | None) -> list[Schema]:
         if not isinstance(value, list) or not value:
-            raise SchemaError(place, f"{_last(place)} is {_shown(value)}; a list of schemas is needed")
+            raise SchemaError(place, f"{last_of(place)} is {shown(value)}; a list of schemas is needed")
         return [self._schema(part, f"{place}[{index}]", owner) for index, part in enumerate(value)]
 
     def _inside(self, value: Any, place: str, _owner: str | None) -> Schema:
@@ -159,7 +149,7 @@ class _Rewriting:
 
     def _properties(self, value: Any, place: str, _owner: str | None) -> dict[str, Schema]:
         if not isinstance(value, dict):
-            raise SchemaError(place, f"{_last(place)} is {_shown(value)}; an object of schemas is needed")
+            raise SchemaError(place, f"{last_of(place)} is {shown(value)}; an object of schemas is needed")
         return {name: self._schema(part, f"{place}.{name}", None) for name, part in value.items()}
 
     def _patterns(self, value: Any, place: str, owner: str | None) -> dict[str, Schema]:
@@ -172,7 +162,7 @@ class _Rewriting:
 
     def _ref(self, value: Any, place: str, owner: str | None) -> str:
         if not isinstance(value, str):
-            raise SchemaError(place, f"$ref is {_shown(value)}; a string is needed")
+            raise SchemaError(place, f"$ref is {shown(value)}; a string is needed")
         try:
             self._resolve(value)
         except SchemaError as error:
@@ -188,18 +178,18 @@ class _Rewriting:
         """What a JSON pointer in a reference leads to, and where that is."""
         fragment = reference.removeprefix(self._root_id) if self._root_id else reference
         if fragment not in ("", "#") and not fragment.startswith("#/"):
-            raise SchemaError("", f"$ref is {_shown(reference)}; only '#' and '#/…' within the schema are supported")
+            raise SchemaError("", f"$ref is {shown(reference)}; only '#' and '#/…' within the schema are supported")
         found, place = self._root, ""
         for part in unquote(fragment).split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
             if place and isinstance(found, dict) and isinstance(found.get("$id"), str):
-                raise SchemaError("", f"$ref is {_shown(reference)}, which leads through an $id; that isn't supported")
+                raise SchemaError("", f"$ref is {shown(reference)}, which leads through an $id; that isn't supported")
             if isinstance(found, dict) and key in found:
                 found, place = found[key], f"{place}.{key}"
             elif isinstance(found, list) and key.isascii() and key.isdecimal() and int(key) < len(found):
                 found, place = found[int(key)], f"{place}[{key}]"
             else:
-                raise SchemaError("", f"$ref is {_shown(reference)}, which leads nowhere: there is no {_shown(key)}")
+                raise SchemaError("", f"$ref is {shown(reference)}, which leads nowhere: there is no {shown(key)}")
         return found, place or ".$ref"
 
 
@@ -213,22 +203,22 @@ def _type(_: _Rewriting, value: Any, place: str, _owner: str | None) -> str | li
         or any(kind not in _TYPES for kind in kinds if isinstance(kind, str))
         or not all(isinstance(kind, str) for kind in kinds)
     ):
-        raise SchemaError(place, f"type is {_shown(value)}; it may be {', '.join(_TYPES)}, or a list of these")
+        raise SchemaError(place, f"type is {shown(value)}; it may be {', '.join(_TYPES)}, or a list of these")
     return kinds[0] if len(kinds) == 1 else list(dict.fromkeys(kinds))
 
 
 def _number(_: _Rewriting, value: Any, place: str, _owner: str | None) -> int | float:
-    return _checked_number(value, place)
+    return checked_number(value, place)
 
 
 def _exclusive(_: _Rewriting, value: Any, place: str, _owner: str | None) -> int | float | bool:
-    return value if isinstance(value, bool) else _checked_number(value, place)
+    return value if isinstance(value, bool) else checked_number(value, place)
 
 
 def _factor(_: _Rewriting, value: Any, place: str, _owner: str | None) -> int | float:
-    factor = _checked_number(value, place)
+    factor = checked_number(value, place)
     if factor <= 0:
-        raise SchemaError(place, f"multipleOf is {_shown(value)}; a number above 0 is needed")
+        raise SchemaError(place, f"multipleOf is {shown(value)}; a number above 0 is needed")
     return factor
 
 
@@ -236,43 +226,43 @@ def _count(_: _Rewriting, value: Any, place: str, _owner: str | None) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; an integer from 0 is needed")
+        raise SchemaError(place, f"{last_of(place)} is {shown(value)}; an integer from 0 is needed")
     most = MAX_LENGTH if place.endswith("Length") else MAX_COUNT
     if value > most:
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; up to {most} is supported")
+        raise SchemaError(place, f"{last_of(place)} is {shown(value)}; up to {most} is supported")
     return value
 
 
 def _pattern(_: _Rewriting, value: Any, place: str, _owner: str | None) -> str:
     if not isinstance(value, str):
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; a string is needed")
+        raise SchemaError(place, f"{last_of(place)} is {shown(value)}; a string is needed")
     try:
         return to_rust(value)
     except PatternError as error:
-        raise SchemaError(place, f"{_last(place)} {_shown(value)} {error}") from None
+        raise SchemaError(place, f"{last_of(place)} {shown(value)} {error}") from None
 
 
 def _format(_: _Rewriting, value: Any, place: str, _owner: str | None) -> dict[str, Any]:
     if not isinstance(value, str) or value not in FORMATS:
-        raise SchemaError(place, f"format is {_shown(value)}; {', '.join(sorted(FORMATS))} are supported")
+        raise SchemaError(place, f"format is {shown(value)}; {', '.join(sorted(FORMATS))} are supported")
     return FORMATS[value]
 
 
 def _names(_: _Rewriting, value: Any, place: str, _owner: str | None) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; a list of strings is needed")
+        raise SchemaError(place, f"{last_of(place)} is {shown(value)}; a list of strings is needed")
     return value
 
 
 def _const(_: _Rewriting, value: Any, place: str, _owner: str | None) -> Any:
-    _check_value(value, place)
+    check_value(value, place)
     return value
 
 
 def _enum(_: _Rewriting, value: Any, place: str, _owner: str | None) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise SchemaError(place, f"enum is {_shown(value)}; a list of values is needed")
-    _check_value(value, place)
+        raise SchemaError(place, f"enum is {shown(value)}; a list of values is needed")
+    check_value(value, place)
     return value
 
 
@@ -350,49 +340,15 @@ def _settle_items(written: dict[str, Any], place: str, *, is_old: bool) -> None:
 
 def _settle_counts(written: dict[str, Any], place: str) -> None:
     """Names that the schema doesn't list may come twice, and count once: more than one of them can't be asked for."""
+    num_optional = len(written.get("properties", {}).keys() - set(written.get("required", ())))
+    if num_optional > MAX_OPTIONAL:
+        raise SchemaError(
+            f"{place}.properties",
+            f"properties has {num_optional} that aren't required; up to {MAX_OPTIONAL} are supported",
+        )
     least = written.get("minProperties", 0)
     if least > len(set(written.get("required", ()))) + 1:
         raise SchemaError(
             f"{place}.minProperties",
             f"minProperties is {least}; no more than one above the number of required properties can be enforced",
         )
-
-
-def _checked_number(value: Any, place: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; a number is needed")
-    if abs(value) > MAX_EXACT:
-        raise SchemaError(place, f"{_last(place)} is {_shown(value)}; numbers up to 2**53 are supported")
-    return value
-
-
-def _check_value(value: Any, place: str) -> None:
-    """Refuse a value that can't be written, or not exactly."""
-    for part in _parts(value):
-        if isinstance(part, str):
-            if any((character < " " and character not in "\n\r\t\b\f") or character == "\x7f" for character in part):
-                raise SchemaError(place, f"{_last(place)} holds a control character, in {_shown(part)}")
-        elif not isinstance(part, bool) and part is not None:
-            _checked_number(part, place)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """The leaves of a value, names of properties among them."""
-    stack = [value]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, dict):
-            stack += [*part.keys(), *part.values()]
-        elif isinstance(part, list):
-            stack += part
-        else:
-            yield part
-
-
-def _last(place: str) -> str:
-    return place.rpartition(".")[2]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."

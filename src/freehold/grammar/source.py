@@ -9,7 +9,8 @@ import llguidance
 
 from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
 from freehold.grammar.messages import Source
-from freehold.grammar.schema import SchemaError, enforceable
+from freehold.grammar.schema import enforceable
+from freehold.grammar.schema_values import SchemaError
 
 MAX_SOURCE_BYTES = 1 << 20
 

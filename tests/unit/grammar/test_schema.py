@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from freehold.errors import GrammarError
 from freehold.grammar.constraint import JsonSchema
-from freehold.grammar.schema import SchemaError, enforceable
+from freehold.grammar.schema import enforceable
+from freehold.grammar.schema_values import SchemaError
 
 OLD = "http://json-schema.org/draft-07/schema#"
 
