@@ -194,6 +194,16 @@ def test_stream_options_without_stream(server: Server) -> None:
     check_refused(server, server.chat(stream_options={"include_usage": True}), "stream_options")
 
 
+def test_forms_that_no_allowed_token_has(server: Server) -> None:
+    """It shows only when the answer is generated, and is the request's contradiction all the same."""
+    fields = {"response_format": {"type": "json_object"}, "allowed_token_ids": [1]}
+    response = server.chat(**fields)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["type"]) == (400, "mask_empty", "invalid_request_error")
+    assert "allowed_token_ids" in error["message"]
+    assert '"code":"mask_empty"' in server.chat(stream=True, **fields).text
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -18,6 +18,11 @@ from freehold.sched.plan import PlannedRow, StepPlan
 
 Mask = NDArray[np.uint32]
 
+_EMPTY = (
+    "the form that the answer must have and allowed_token_ids, min_tokens or ignore_eos leave no token that may come "
+    "next; allow more"
+)
+
 
 class Matcher(Protocol):
     """What one request may sample next. Whatever a method raises fails the request."""
@@ -167,7 +172,7 @@ class Masks:
                 masks &= self._all
                 if masks[0].any():
                     return None
-                failure = MaskFailure(row.request_id, "mask_empty", "no token is allowed to come next")
+                failure = MaskFailure(row.request_id, "mask_empty", _EMPTY)
         masks[:] = self._all
         return failure
 

@@ -23,6 +23,7 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 41
 _STATUSES = {
     "grammar_failed": 400,
     "grammar_too_complex": 400,
+    "mask_empty": 400,
     "queue_full": 429,
     "profile_running": 409,
     "profiling_unsupported": 501,
