@@ -1,6 +1,6 @@
-"""Thousands of wrong requests, generated from the OpenAPI document: each field of each body, at each depth, with each
-kind of value that may not stand there. Each is refused at once, as the client's mistake, by the field's name, and
-the next good request is fine."""
+"""Tens of thousands of wrong requests, generated from the OpenAPI document: each field of each body, at each depth,
+with each kind of value that may not stand there. Each is refused at once, as the client's mistake, by the field's name,
+and the next good request is fine."""
 
 import json
 from collections.abc import Iterator
@@ -75,9 +75,9 @@ def test_a_wrong_value_is_refused_by_name(server: InProcess, path: str, field: s
     check_good(server)
 
 
-def test_there_are_thousands() -> None:
+def test_there_are_tens_of_thousands() -> None:
     num_cases = sum(1 for surface in SURFACES.values() for field in surface.fields for _ in surface.wrong(field))
-    assert num_cases > 5000
+    assert num_cases > 30_000
 
 
 @pytest.mark.parametrize("path", SURFACES)

@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -372,11 +373,24 @@ def test_the_log_says_why_a_request_was_refused(
 ) -> None:
     caplog.set_level(logging.INFO)
     body = {"messages": [{"role": "user", "content": "Hi"}], **change}
-    assert server.http.post("/v1/chat/completions", json=body).status_code in {400, 404}
-    (line,) = (record.getMessage() for record in caplog.records if record.name == "freehold.access")
+    response = server.http.post("/v1/chat/completions", json=body)
+    assert response.status_code in {400, 404}
+    line = access_line(caplog, response.headers["x-request-id"])
     assert reason in line
     assert "\n" not in line
     assert ("secret" in line) == ("secret\n" in change), "values stay out"
+
+
+def access_line(caplog: pytest.LogCaptureFixture, request_id: str) -> str:
+    """The one line of a request in the access log. It is written when the answer has been sent."""
+    deadline_s = time.monotonic() + 10
+    while True:
+        messages = (record.getMessage() for record in caplog.records if record.name == "freehold.access")
+        lines = [message for message in messages if message.startswith(request_id)]
+        if lines or time.monotonic() > deadline_s:
+            (line,) = lines
+            return line
+        time.sleep(0.001)
 
 
 def test_errors_name_the_way_out(server: Server) -> None:
