@@ -29,7 +29,7 @@ class Function(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     Attributes:
         parameters: JSON schema of an object; absent: there are none.
-        strict: arguments match the schema also where the model decides whether to call.
+        strict: changes nothing: calls that are forced match the schema anyway, others are as the model writes them.
     """
 
     name: ToolName
