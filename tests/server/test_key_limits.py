@@ -24,6 +24,7 @@ from freehold.access.database import connect, path_in
 from freehold.access.keys import KeyId, KeyLimits, Scope
 from freehold.access.usage import Usage
 from freehold.backends.script import FailStep, Pause
+from freehold.serve.metrics import exposition, gather
 
 
 class Limited:
@@ -289,20 +290,17 @@ def test_metrics_say_what_happened(limited: Callable[..., Limited]) -> None:
     assert found["process_open_fds",] > 3
 
 
-def test_many_keys_hold_no_probe_up(start: Start) -> None:
-    """A scrape of ten thousand keys is written in a thread."""
+def test_many_keys_take_the_event_loop_a_moment(start: Start) -> None:
+    """Of a scrape of ten thousand keys only the reading happens there; it is written in a thread."""
     server = start()
     for number in range(10_000):
         server.service.counts.used[KeyId(f"key-{number}"), "completed"] = Usage(1, 2, 3, 4, 5)
-    with ThreadPoolExecutor(1) as pool:
-        scraping = pool.submit(metrics, server)
-        slowest_s = 0.0
-        while not scraping.done():
-            began_s = time.monotonic()
-            assert server.http.get("/livez").status_code == 200
-            slowest_s = max(slowest_s, time.monotonic() - began_s)
-        assert scraping.result()["freehold:key_tokens_total", "key-7", "output"] == 4
-    assert slowest_s < 1.0
+    began_s = time.thread_time()
+    gathered = gather(server.service)
+    read_s = time.thread_time() - began_s
+    assert exposition(gathered, "")[0].count(b"\n") > 50_000
+    assert read_s < 1.0
+    assert metrics(server)["freehold:key_tokens_total", "key-7", "output"] == 4
 
 
 def test_running_and_waiting_are_told_apart(start: Start) -> None:
