@@ -275,7 +275,10 @@ def _require_known(name: str, known: Iterable[str], what: str) -> None:
         # The prefix that all variables share would make every one of them near.
         stems = {known_name.removeprefix(PREFIX): known_name for known_name in names}
         near = [stems[stem] for stem in difflib.get_close_matches(name.removeprefix(PREFIX), stems, n=3)]
-        raise ConfigError(f"unknown {what}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        raise ConfigError(
+            f"unknown {what}; "
+            + (f"did you mean {' or '.join(near)}?" if near else "`freehold serve --help` lists the settings")
+        )
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs/api.md").read_text()
 
 def test_every_endpoint_is_listed() -> None:
     listed = set(re.findall(r"`((?:GET|POST|DELETE) /[^`]*)`", PAGE.partition("## ")[0]))
-    served = {f"{endpoint.method} {endpoint.path.replace(':path', '')}" for endpoint in ENDPOINTS}
+    served = {f"{endpoint.method} {endpoint.template}" for endpoint in ENDPOINTS}
     assert listed == served
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.server.running import Server, Start
 
+from freehold.serve.endpoints import ENDPOINTS
+
 HUGE = 2**63
 WRONG_KIND: dict[str, list[Any]] = {
     "number": [True, "1", [], {}, "NaN"],
@@ -303,6 +305,15 @@ def test_paths_and_methods(server: Server, method: str, path: str, status: int) 
     assert response.status_code == status
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
     assert response.headers["x-request-id"]
+
+
+def test_unknown_paths_are_told_the_known_ones_and_wrong_methods_the_right_ones(server: Server) -> None:
+    message = server.http.get("/v1/nothing").json()["error"]["message"]
+    told = message.partition("this server has ")[2].split(", ")
+    assert told == [f"{endpoint.method} {endpoint.template}" for endpoint in ENDPOINTS]
+    assert {"GET /v1/files", "POST /v1/files", "GET /v1/models/{model}"} <= set(told)
+    message = server.http.put("/v1/files").json()["error"]["message"]
+    assert set(message.partition("it takes ")[2].split(", ")) == {"GET", "HEAD", "POST"}
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,9 @@ def _show(report: "Report") -> None:
     from freehold.observe import render
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        print(render.text(report), end="")  # a file or program has no width to cut columns for
+        return
     console.print(render.summary(report), markup=False)
     for group in report.groups:
         table = Table(title=render.title(group), title_justify="left", title_style="bold", box=None, pad_edge=False)

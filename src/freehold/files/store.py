@@ -85,7 +85,9 @@ def remove(name: str, home: Path) -> int:
     layout.check_name(name)
     directory, begun = layout.model_directory(name, home), home / "downloads" / layout.folder(name)
     if not directory.exists() and not begun.exists():
-        raise ModelNotFoundError(f"There is no model {name!r} in {home}. {_similar(name, home)}".strip())
+        raise ModelNotFoundError(
+            f"There is no model {name!r} in {home}. {_similar(name, home)}`freehold list` shows what is there."
+        )
     with layout.locked(name, home, lambda: None), disk_errors(directory):
         stored = layout.stored_model(directory)
         if directory.exists():

@@ -61,6 +61,11 @@ class Endpoint:
     failure: type[msgspec.Struct] = FailureBody
 
     @property
+    def template(self) -> str:
+        """The path without Starlette's types: ``/v1/models/{model:path}`` is ``/v1/models/{model}``."""
+        return self.path.replace(":path", "")
+
+    @property
     def statuses(self) -> frozenset[int]:
         """All error statuses."""
         has_body = self.body is not None or self.body_media is not None

@@ -7,7 +7,6 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from freehold.errors import EngineError, FreeholdError, LimitError, RequestError
@@ -83,8 +82,7 @@ async def handle(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return refusal(error, record)
     status, failure = describe(error)
-    remedy = f"; this server has {_paths(request)}" if status in {404, 405} else ""
-    failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{remedy}"
+    failure.message = f"{request.method} {request.url.path[:200]}: {failure.message}{_remedy(request, error)}"
     record.note_refusal(status, failure.code, failure.param)
     return respond(status, failure, error.headers)
 
@@ -98,10 +96,14 @@ def refusal(error: Exception, record: Record, headers: Mapping[str, str] | None 
     return respond(status, failure, {**spent, **(headers or {})}, retry_after_s)
 
 
-def _paths(request: Request) -> str:
-    """What the server answers, as ``POST /v1/completions, GET /v1/models``."""
-    routes = (route for route in request.app.routes if isinstance(route, Route))
-    return ", ".join(f"{min(route.methods or ())} {route.path}" for route in routes)
+def _remedy(request: Request, error: HTTPException) -> str:
+    """What is there instead: the methods of the path, or all paths."""
+    if error.status_code == 405:
+        return f"; it takes {(error.headers or {})['Allow']}"
+    if error.status_code != 404:
+        return ""
+    paths = (f"{each.method} {each.template}" for each in request.app.state.endpoints)
+    return f"; this server has {', '.join(paths)}"
 
 
 class _FailureResponse(Response):

@@ -140,7 +140,12 @@ def _check_endpoint(meter: Meter, endpoint: str | None, path: str) -> None:
         HttpError: 403.
     """
     if endpoint is not None and endpoint != ANY_KEY and not meter.key.scope.allows_endpoint(endpoint):
-        raise HttpError(403, f"this key isn't for {path[:200]}", code="endpoint_not_allowed")
+        option = "admin" if endpoint == ADMIN else f"endpoints {endpoint}"
+        raise HttpError(
+            403,
+            f"this key isn't for {path[:200]}; use one of `freehold keys create NAME --{option}`",
+            code="endpoint_not_allowed",
+        )
 
 
 def _used(visit: Visit, record: Record) -> Usage:

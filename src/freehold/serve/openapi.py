@@ -37,7 +37,7 @@ def document(endpoints: Sequence[Endpoint]) -> Json:
     schemas = _Schemas(endpoints)
     paths: dict[str, Json] = {}
     for endpoint in endpoints:
-        path = paths.setdefault(_template(endpoint), {})
+        path = paths.setdefault(endpoint.template, {})
         path[endpoint.method.lower()] = _operation(endpoint, schemas)
     return {
         "openapi": "3.1.0",
@@ -82,14 +82,6 @@ def _add_strangers(schema: Json, struct: type[Body]) -> None:
         )
 
 
-def _template(endpoint: Endpoint) -> str:
-    """Starlette's path as OpenAPI writes it: ``/v1/models/{model:path}`` is ``/v1/models/{model}``."""
-    return "/".join(
-        f"{part.partition(':')[0]}}}" if part.startswith("{") and ":" in part else part
-        for part in endpoint.path.split("/")
-    )
-
-
 def _operation(endpoint: Endpoint, schemas: _Schemas) -> Json:
     told = (getdoc(endpoint.handler) or "").partition("\n\n")[0].replace("\n", " ")
     operation: Json = {
@@ -109,7 +101,7 @@ def _operation(endpoint: Endpoint, schemas: _Schemas) -> Json:
 
 
 def _parameters(endpoint: Endpoint) -> list[Json]:
-    names = [part[1:-1] for part in _template(endpoint).split("/") if part.startswith("{")]
+    names = [part[1:-1] for part in endpoint.template.split("/") if part.startswith("{")]
     in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     in_query = [
         {"name": name, "in": "query", "schema": {"type": "string", **({"enum": list(values)} if values else {})}}

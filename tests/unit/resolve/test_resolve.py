@@ -236,7 +236,7 @@ def test_only_near_names_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     faults = sorted(resolve.environment_faults())
     assert len(faults) == 3
     assert "'many' (from FREEHOLD_PORT)" in faults[0]
-    assert faults[1] == "unknown environment variable FREEHOLD_FOO"
+    assert faults[1] == "unknown environment variable FREEHOLD_FOO; `freehold serve --help` lists the settings"
     assert "did you mean FREEHOLD_PORT?" in faults[2]
 
 
