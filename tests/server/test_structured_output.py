@@ -221,6 +221,8 @@ def test_numbers_of_items_are_kept(server: Server) -> None:
         ({"structured_outputs": {"json_object": False}}, "structured_outputs.json_object"),
         ({"structured_outputs": {"choice": ["a"]}, "response_format": {"type": "json_object"}}, "structured_outputs"),
         ({"structured_outputs": {"choice": ["a"]}, "ignore_eos": True}, "ignore_eos"),
+        ({"structured_outputs": {"choice": ["a"]}, "allowed_token_ids": [5]}, "allowed_token_ids"),
+        ({"structured_outputs": {"regex": ".*"}, "allowed_token_ids": [5], "stop_token_ids": [6]}, "allowed_token_ids"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_by_name(server: Server, fields: dict[str, Any], param: str) -> None:
@@ -228,6 +230,13 @@ def test_what_cannot_be_enforced_is_refused_by_name(server: Server, fields: dict
     for response in (server.chat(**fields), server.complete(**fields)):
         assert response.status_code == 400, response.text
         assert response.json()["error"]["param"] == param
+
+
+def test_a_stream_for_which_no_token_is_left_ends_with_an_error_of_the_clients(server: Server) -> None:
+    fields = {"structured_outputs": {"regex": "ab"}, "allowed_token_ids": server.tokenizer.encode("a")}
+    with pytest.raises(openai.APIError) as caught:
+        list(server.openai.completions.create(model="test", prompt="x", stream=True, extra_body=fields))
+    assert (caught.value.type, caught.value.param) == ("invalid_request_error", "allowed_token_ids")
 
 
 def _nested(depth: int) -> dict[str, Any]:

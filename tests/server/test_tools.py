@@ -203,6 +203,7 @@ def test_forced_calls_match_the_schema_whatever_the_model_says(caller: tuple[Ser
         ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
         ({"tools": [*TOOLS, NOW]}, "tools[2].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "f\n"}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0]"),
         ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type"),

@@ -40,6 +40,8 @@ def _routed(service: Service) -> Starlette:
             Exception: handle,
         },
     )
+    # A redirect would name the scheme that reached us, not the one that reached whatever speaks TLS before us.
+    app.router.redirect_slashes = False
     app.state.service = service
     app.state.endpoints = ENDPOINTS
     app.state.document = None

@@ -5,10 +5,13 @@ doesn't read. Reading is bounded in time and size here; what a body may hold is 
 """
 
 import asyncio
+from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Message, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from freehold.serve.http_parser import HttpParser
 from freehold.serve.schema import Failure, FailureBody
 
 MAX_HEAD_BYTES = 32 << 10
@@ -44,6 +47,25 @@ def _refusal(status: str, message: str, kind: str, code: str) -> bytes:
     return head.encode() + body
 
 
+def _until_closed(cycle: RequestResponseCycle) -> Send:
+    """How HTTP/1.0's clients are answered: they know no chunks, so an answer of unknown length ends with the
+    connection."""
+    send: Send = cycle.send  # type: ignore[assignment]
+
+    has_length = True
+
+    async def send_plain(message: Message) -> None:
+        nonlocal has_length
+        if message["type"] == "http.response.start":
+            has_length = any(name.lower() == b"content-length" for name, _ in message["headers"])
+            cycle.chunked_encoding = None if has_length else False
+        elif not has_length:
+            cycle.expected_content_length = len(message.get("body", b""))  # of this piece, for uvicorn to compare
+        await send(message)
+
+    return send_plain
+
+
 class Connection(HttpToolsProtocol):
     """Closes unless a request arrives within its deadlines and sizes, and its answer is taken."""
 
@@ -53,6 +75,10 @@ class Connection(HttpToolsProtocol):
     _has_moved = False
     _deadline: asyncio.TimerHandle | None = None
     _write_deadline: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.parser = HttpParser(self)  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,7 +103,7 @@ class Connection(HttpToolsProtocol):
             self._num_head_bytes += len(data)
         self._num_idle_bytes = 0 if self._has_moved else self._num_idle_bytes + len(data)
         if max(self._num_head_bytes, self._num_idle_bytes) > MAX_HEAD_BYTES:
-            self._refuse("The head or the trailers of the request are too large.")
+            self.send_400_response("The head or the trailers of the request are too large.")
 
     def on_message_begin(self) -> None:
         self._num_head_bytes = 0
@@ -98,6 +124,8 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = False
         self._set_deadline(BODY_TIMEOUT_S)
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = _until_closed(self.cycle)  # type: ignore[method-assign, assignment]
 
     def on_body(self, body: bytes) -> None:
         self._has_moved = True
@@ -125,11 +153,12 @@ class Connection(HttpToolsProtocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
 
-    def _refuse(self, message: str) -> None:
-        if self._is_answering:
-            self.transport.close()
-        else:
-            self.send_400_response(message)
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what has arrived and close; without a word where an earlier request's answer is what comes next."""
+        has_earlier = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        if not (self._is_answering or self.pipeline or has_earlier):
+            self.transport.write(_refusal("400 Bad Request", msg, "invalid_request_error", "invalid_http"))
+        self.transport.close()
 
     def _miss_deadline(self) -> None:
         """The request didn't arrive in time. One that waits behind another isn't read meanwhile."""

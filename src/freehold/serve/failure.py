@@ -1,5 +1,6 @@
 """Errors as HTTP answers: OpenAI's shape, 4xx for what the client can put right, 5xx for what it can't."""
 
+import logging
 import math
 from collections.abc import Mapping
 
@@ -38,6 +39,8 @@ _STATUSES = {
     "warming_up": 503,
 }
 """By the code of an `EngineError`; others are 500."""
+
+_log = logging.getLogger(__name__)
 
 
 class HttpError(FreeholdError):
@@ -90,6 +93,10 @@ async def handle(request: Request, error: Exception) -> Response:
 def refusal(error: Exception, record: Record, headers: Mapping[str, str] | None = None) -> Response:
     """The answer that tells of an error, which is noted in the request's record."""
     status, failure = describe(error)
+    if failure.code == "internal" and isinstance(
+        error, FreeholdError
+    ):  # of others, the guard tells where they came from
+        _log.error("request %s failed: %s: %s", record.request_id, type(error).__name__, error)
     record.note_refusal(status, failure.code, failure.param)
     retry_after_s = error.retry_after_s if isinstance(error, EngineError | LimitError) else None
     spent = {"x-should-retry": "false"} if failure.code == "insufficient_quota" else {}

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from freehold.engine.aio import AsyncEngine
-from freehold.errors import EngineError, RequestError
+from freehold.errors import EngineError, FreeholdError, RequestError
 from freehold.protocol import Finish, Grammar
 from freehold.serve.record import Record
 from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
@@ -155,13 +155,23 @@ async def _answer(engine: AsyncEngine, index: int, job: Job) -> AsyncGenerator[P
                     yield Piece(index, delta)
                 continue
             if event.reason == "failed":
-                raise EngineError(
-                    event.message or "the engine failed on this request", code=event.code or "engine_failed"
-                )
+                raise _failure(job, event)
             result = job.text.finish(event)
             if result.finish_reason == "cancelled":
                 raise EngineError("the server is shutting down and cut this answer short", code="engine_stopping")
             yield Piece(index, TextDelta(result.tail, (), ()), result)
+
+
+def _failure(job: Job, event: Finish) -> FreeholdError:
+    """Why an answer failed, as its client shall read it."""
+    if event.code == "mask_empty" and job.generate.sampling.allowed_ids:
+        return RequestError(
+            "allowed_token_ids holds no id that may come next, by what else the request says of its answer; add those "
+            "that its form needs, and one that ends it",
+            param="allowed_token_ids",
+            code="mask_empty",
+        )
+    return EngineError(event.message or "the engine failed on this request", code=event.code or "engine_failed")
 
 
 async def _forward(engine: AsyncEngine, index: int, job: Job, arrived: "asyncio.Queue[Piece | Exception]") -> None:

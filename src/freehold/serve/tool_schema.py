@@ -21,7 +21,8 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-ToolName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+# In Python, `$` alone would let a line feed pass at the end.
+ToolName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$(?!\n)")]
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -16,8 +17,16 @@ from freehold.errors import FreeholdError, ResourceError
 _BOOT = "import sys; from importlib import import_module; sys.path[:] = sys.argv[2:]; import_module(sys.argv[1]).main()"
 
 
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT})
+"""Signals that no limit of a worker's sends: the system was short of memory, or someone tidied up."""
+
+
 class WorkerEndedError(FreeholdError):
     """The worker was ended, by the kernel or from here, because it took too much time or memory."""
+
+
+class _KilledError(FreeholdError):
+    """The worker was ended from outside, whatever it was asked."""
 
 
 class Worker:
@@ -81,24 +90,17 @@ class Worker:
 
         Raises:
             WorkerEndedError: it took too much.
-            ResourceError: the process can't be started, or ends by itself.
+            ResourceError: the process can't be started, ends by itself, or is ended from outside each time.
         """
-        self.start()
-        if self._opening is None:
-            self._opening = self._receive(time.monotonic() + self._wall_s)
-        return self._opening
+        return self._again_if_killed(self._open)
 
     def ask(self, request: bytes) -> bytes:
-        """The answer to a request. Blocks, at worst for `wall_s`.
+        """The answer to a request. Blocks, at worst for twice `wall_s`.
 
         Raises:
             WorkerEndedError, ResourceError: as from `open`.
         """
-        self.open()
-        assert self.process is not None
-        deadline_s = time.monotonic() + self._wall_s
-        _write(self.process, request, deadline_s)
-        return self._receive(deadline_s)
+        return self._again_if_killed(lambda: self._ask(request))
 
     def close(self) -> None:
         """End the process. A later request starts another."""
@@ -106,13 +108,40 @@ class Worker:
             self._end()
         self.process = self._opening = self._end = None
 
+    def _again_if_killed(self, exchange: Callable[[], bytes]) -> bytes:
+        """A second try if the process is ended from outside, which is no fault of what it was asked."""
+        try:
+            return exchange()
+        except _KilledError:
+            try:
+                return exchange()
+            except _KilledError as error:
+                raise ResourceError(f"{error} twice; see whether this machine is short of memory.") from None
+
+    def _open(self) -> bytes:
+        self.start()
+        if self._opening is None:
+            self._opening = self._receive(time.monotonic() + self._wall_s)
+        return self._opening
+
+    def _ask(self, request: bytes) -> bytes:
+        self._open()
+        assert self.process is not None
+        deadline_s = time.monotonic() + self._wall_s
+        _write(self.process, request, deadline_s)
+        return self._receive(deadline_s)
+
     def _receive(self, deadline_s: float) -> bytes:
         process = self.process
         assert process is not None
         answer = _read(process, deadline_s)
         if answer is not None:
             return answer
+        is_late = time.monotonic() >= deadline_s
         self.close()
+        if not is_late and -process.returncode in _FROM_OUTSIDE:
+            name = signal.Signals(-process.returncode).name
+            raise _KilledError(f"the process that {self._task} was ended by {name}")
         if process.returncode >= 0:  # no signal ended it
             raise ResourceError(
                 f"the process that {self._task} ended by itself, with exit code {process.returncode}; "

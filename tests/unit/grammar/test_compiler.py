@@ -1,5 +1,6 @@
 """Constraints are compiled in processes that can be ended, and what came of it is kept."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 from byte_grammars import TEXTS, Fresh
 
-from freehold.errors import GrammarError, RequestError
+from freehold.errors import GrammarError, RequestError, ResourceError
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex, SchemaRule
 from freehold.grammar.matcher import MatcherFactory
 from freehold.grammar.messages import CompileLimits, Source
 from freehold.protocol import Grammar, Sampling, TokenTexts
+from freehold.workers.process import Worker
 
 SLOW = Choice([f"{index * 7919 % 20011} {index}" for index in range(20_000)])
 """Takes 0.1 s or more."""
@@ -198,3 +200,34 @@ def test_the_server_does_not_load_the_compiler() -> None:
     """It costs 60 ms and 8 MB, and what strangers send stays out of the process."""
     code = "import sys, freehold.serve.server, freehold.llm; sys.exit('llguidance' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_one_that_is_killed_from_outside_is_no_fault_of_the_constraint(
+    compiler: GrammarCompiler, number: signal.Signals
+) -> None:
+    compiler.compile(Regex("a"), param="p")
+    [process] = running(compiler)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(compiler.compile, SLOW, param="p")
+        while compiler._idle.qsize() == 2:
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert slow.result().source
+
+
+def test_one_that_is_killed_each_time_is_told_of_and_forgotten(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(worker: Worker, deadline_s: float) -> bytes:
+        assert worker.process is not None
+        worker.process.kill()
+        return receive(worker, deadline_s)
+
+    compiler.compile(Regex("a"), param="p")
+    receive = Worker._receive
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "_receive", kill)
+        with pytest.raises(ResourceError, match="SIGKILL twice"):
+            compiler.compile(Regex("b"), param="p")
+    assert compiler.compile(Regex("b"), param="p").source

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import jiter
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from freehold.serve.messages.schema import (
     ThinkingContent,
     ToolUseContent,
 )
+from freehold.serve.toolcalls.formats import FORMATS
+from freehold.serve.toolcalls.reader import CallReader
 from freehold.text.parts import CallArguments, CallBegin, CallEnd, Content, Part, Reasoning
 
 VALUES = st.recursive(
@@ -34,6 +37,10 @@ def call(index: int, arguments: str, *, ends: bool = True) -> list[Part]:
     texts = [text for text in (arguments[:cut], arguments[cut:]) if text]
     end: list[Part] = [CallEnd(index)] if ends else []
     return [CallBegin(index, f"id{index}", "f"), *(CallArguments(index, text) for text in texts), *end]
+
+
+def called(name: str, value: Any) -> ToolUseContent:
+    return ToolUseContent(name, "f", msgspec.Raw(json.dumps(value).encode()))
 
 
 def events(answer: list[Part]) -> list[Any]:
@@ -58,8 +65,8 @@ def test_thoughts_texts_and_calls_take_turns() -> None:
         *call(1, "{}"),
     ]
     assert fold(answer) == [
-        ThinkingContent("hm", SIGNATURE), TextContent("Let me see."), ToolUseContent("id0", "f", {"a": 1}),
-        TextContent("and"), ToolUseContent("id1", "f", {}),
+        ThinkingContent("hm", SIGNATURE), TextContent("Let me see."), called("id0", {"a": 1}),
+        TextContent("and"), called("id1", {}),
     ]  # fmt: skip
 
 
@@ -102,7 +109,7 @@ def test_events_are_well_formed_and_make_the_whole(drawn: list[list[Any]]) -> No
             case ThinkingContent(thinking, signature):
                 assert thinking + signature == texts[index]
             case ToolUseContent(_, _, value):
-                assert value == json.loads(texts[index])
+                assert bytes(value).decode() == texts[index]
 
 
 @given(st.dictionaries(st.text(max_size=4), VALUES, max_size=4), st.data())
@@ -110,7 +117,7 @@ def test_what_is_complete_of_an_object(value: dict[str, Any], data: st.DataObjec
     """As the official client reads it in a stream."""
     text = json.dumps(value, ensure_ascii=data.draw(st.booleans()))
     cut = text[: data.draw(st.integers(0, len(text)))]
-    assert partial_object(cut) == (jiter.from_json(cut.encode(), partial_mode=True) if cut else {})
+    assert json.loads(partial_object(cut)) == (jiter.from_json(cut.encode(), partial_mode=True) if cut else {})
 
 
 @pytest.mark.parametrize(
@@ -120,8 +127,28 @@ def test_what_is_complete_of_an_object(value: dict[str, Any], data: st.DataObjec
         ('{"a": -', {}), ('{"a": 1.', {}), ('{"a": 1e', {}), ('{"a": 1,', {"a": 1}),
         ('{"a": "x', {}), ('{"a": "x"', {"a": "x"}), ('{"a": {"b": [1, 2', {"a": {"b": [1, 2]}}),
         ('{"a": {"b": [1, {"c": "d"}', {"a": {"b": [1, {"c": "d"}]}}), ('{"a": tru', {}), ('{"a": "\\', {}),
+        ('{"a": 01', {}), ('{"a": -00', {}), ('{"a": 1-', {}),
         ('{"a": [], "b": {}', {"a": [], "b": {}}), ('{"a": "}"', {"a": "}"}), ('{"a": "x"}', {"a": "x"}),
     ],
 )  # fmt: skip
 def test_calls_that_were_cut_short(text: str, value: dict[str, Any]) -> None:
-    assert fold(call(0, text, ends=False)) == [ToolUseContent("id0", "f", value)]
+    [block] = fold(call(0, text, ends=False))
+    assert isinstance(block, ToolUseContent)
+    assert json.loads(bytes(block.input)) == value
+
+
+STRANGE = ["1e999", "-1e999", '"\\ud800"', '"\\udc00\\ud800"', "9" * 5000, "-0", "0.1e-999", "[" * 62 + "]" * 62]
+"""Valid JSON that not every reader of JSON takes."""
+
+
+@pytest.mark.parametrize("value", STRANGE)
+def test_whatever_a_model_writes_is_answered_as_it_is_streamed(value: str) -> None:
+    text = '{"a": ' + value + "}"
+    written = '<tool_call>\n{"name": "f", "arguments": ' + text + "}\n</tool_call>"
+    for size in range(len(written) + 1) if len(written) < 200 else (len(written), len(written) - 15):
+        reader = CallReader(FORMATS["hermes"].parser, ["f"], lambda: "id")
+        answer = [*reader.push(written[:size]), *reader.finish()]
+        for block in fold(answer):
+            whole = msgspec.json.encode(block).decode()
+            assert json.loads(whole, parse_int=str) is not None, "what is cut short is JSON too"
+            assert size < len(written) or whole.endswith(text + "}")

@@ -1,7 +1,6 @@
 """An answer's parts as blocks of content: events while they come, and all of them as what the events make."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -26,6 +25,8 @@ from freehold.text.parts import Part
 SIGNATURE = "unsigned"
 """Clients want a signature to send thinking back; ours certifies nothing."""
 
+_EMPTY = msgspec.Raw(b"{}")
+
 BlockEvent = BlockStart | BlockDelta | BlockStop
 
 
@@ -45,7 +46,7 @@ class BlockWriter:
                 yield from self._go_on(ThinkingContent("", ""), ThinkingDelta(text))
             case parts.CallBegin(_, call_id, name):
                 yield from self.close()
-                yield self._begin(ToolUseContent(call_id, name, {}))
+                yield self._begin(ToolUseContent(call_id, name, _EMPTY))
             case parts.CallArguments(_, text):
                 yield self._delta(InputJsonDelta(text))
             case parts.CallEnd():
@@ -94,7 +95,7 @@ def _apply(event: BlockEvent, blocks: list[Content], inputs: dict[int, str]) -> 
     block = blocks[event.index]
     if isinstance(event, BlockStop):
         if isinstance(block, ToolUseContent):
-            block.input = _input(inputs.get(event.index, ""))
+            block.input = msgspec.Raw(partial_object(inputs.get(event.index, "")).encode())
         return
     match block, event.delta:
         case TextContent(), TextDelta(text):
@@ -105,11 +106,3 @@ def _apply(event: BlockEvent, blocks: list[Content], inputs: dict[int, str]) -> 
             block.signature = signature
         case ToolUseContent(), InputJsonDelta(partial_json):
             inputs[event.index] = inputs.get(event.index, "") + partial_json
-
-
-def _input(text: str) -> dict[str, Any]:
-    """A call's input. Of one that was cut short, what is complete."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return partial_object(text)

@@ -1,22 +1,19 @@
 """What is complete of a JSON object that was cut short."""
 
 import re
-from typing import Any
-
-import msgspec
 
 _TOKEN = re.compile(
-    r'[\s:]*(?P<token>[{}\[\],]|"(?:[^"\\]|\\.)*"|true|false|null|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d.eE+-]))',
+    r'[\s:]*(?P<token>[{}\[\],]|"(?:[^"\\]|\\.)*"|true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d.eE+-]))',
     re.DOTALL,
 )
 
 
-def partial_object(text: str) -> dict[str, Any]:
+def partial_object(text: str) -> str:
     """The members whose values are complete, and of the last value, if it is an object or list, what is complete of it.
     A number at the end counts as complete.
 
     Arguments:
-        text: the beginning of valid JSON of an object.
+        text: the beginning of JSON of an object, or all of it, which stays as it is.
     """
     end, closing = 0, ""  # where to cut, and what closes what is open there
     open_brackets: list[str] = []
@@ -32,5 +29,4 @@ def partial_object(text: str) -> dict[str, Any]:
         if token != "," and not is_name:
             end, closing = place, "".join(reversed(open_brackets))
         previous = token
-    cut = text[:end] + closing
-    return msgspec.json.decode(cut, type=dict[str, Any]) if cut else {}
+    return text[:end] + closing or "{}"

@@ -209,11 +209,16 @@ class ThinkingContent(msgspec.Struct, tag_field="type", tag="thinking"):
 
 
 class ToolUseContent(msgspec.Struct, tag_field="type", tag="tool_use"):
-    """A call of a tool."""
+    """A call of a tool.
+
+    Attributes:
+        input: a JSON object as the model wrote it, which may hold what not every reader takes, such as ``1e999``. Of a
+            call that was cut short, what is complete.
+    """
 
     id: str
     name: str
-    input: dict[str, Any]
+    input: Annotated[msgspec.Raw, types.told(type="object")]
 
 
 Content = TextContent | ThinkingContent | ToolUseContent
