@@ -164,14 +164,10 @@ async def _answer(engine: AsyncEngine, index: int, job: Job) -> AsyncGenerator[P
 
 def _failure(job: Job, event: Finish) -> FreeholdError:
     """Why an answer failed, as its client shall read it."""
-    if event.code == "mask_empty" and job.generate.sampling.allowed_ids:
-        return RequestError(
-            "allowed_token_ids holds no id that may come next, by what else the request says of its answer; add those "
-            "that its form needs, and one that ends it",
-            param="allowed_token_ids",
-            code="mask_empty",
-        )
-    return EngineError(event.message or "the engine failed on this request", code=event.code or "engine_failed")
+    message, code = event.message or "the engine failed on this request", event.code or "engine_failed"
+    if code == "mask_empty" and job.generate.sampling.allowed_ids:
+        return RequestError(message, param="allowed_token_ids", code=code)
+    return EngineError(message, code=code)
 
 
 async def _forward(engine: AsyncEngine, index: int, job: Job, arrived: "asyncio.Queue[Piece | Exception]") -> None:
