@@ -17,9 +17,9 @@ from freehold.files.vocabulary import TextAssets
 from freehold.protocol import EngineInfo, Event, Finish, FinishReason, Generate, Tokens
 from freehold.serve import answer as answers
 from freehold.serve.answer import Head
-from freehold.serve.chat_form import ChatForm
-from freehold.serve.dialect import Dialect, dialect_of
-from freehold.serve.record import Record
+from freehold.serve.chat.dialect import Dialect, dialect_of
+from freehold.serve.chat.form import ChatForm
+from freehold.serve.entrance.record import Record
 from freehold.text.jobs import Handling, Job, JobPlanner
 from freehold.text.params import SamplingParams
 

@@ -19,8 +19,8 @@ from freehold.engine.aio import AsyncEngine
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.files.vocabulary import TextAssets
-from freehold.serve.access import open_access
 from freehold.serve.app import build_app
+from freehold.serve.entrance.access import open_access
 from freehold.serve.server import bind, build_server, build_service, drain
 
 TIMEOUT_S = 60.0

@@ -11,8 +11,8 @@ import pytest
 from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.test_lifecycle import raw_request, wait_until
 
-from freehold.serve import connection as limits
 from freehold.serve import server as lifecycle
+from freehold.serve.entrance import connection as limits
 
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -8,8 +8,8 @@ import pytest
 from tests.server.running import Server, Start
 
 from freehold.config import ServeConfig
-from freehold.serve import connection
 from freehold.serve.body import MAX_DEPTH
+from freehold.serve.entrance import connection
 
 MILLION = 10**6
 

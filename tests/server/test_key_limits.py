@@ -24,7 +24,7 @@ from freehold.access.database import connect, path_in
 from freehold.access.keys import KeyId, KeyLimits, Scope
 from freehold.access.usage import Usage
 from freehold.backends.script import FailStep, Pause
-from freehold.serve.metrics import exposition, gather
+from freehold.serve.operation.metrics import exposition, gather
 
 
 class Limited:

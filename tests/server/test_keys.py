@@ -21,8 +21,8 @@ from freehold.access.keys import ENDPOINTS, Key, KeyLimits, Scope
 from freehold.config import ServeConfig
 from freehold.errors import ConfigError, StateError
 from freehold.serve import endpoints
-from freehold.serve.access import open_access
 from freehold.serve.endpoint import ANY_KEY, NO_KEY
+from freehold.serve.entrance.access import open_access
 
 GIVEN = "an-operators-key"
 PROBES = {"/livez", "/readyz", "/health"}

@@ -22,7 +22,7 @@ ADMIN_ENDPOINTS = ("metrics", "debug")
 ENDPOINTS = (
     "chat", "completions", "messages", "responses", "embeddings", "tokenize", "files", "batches", *ADMIN_ENDPOINTS,
 )  # fmt: skip
-"""Groups of paths that a key may be restricted to. `freehold.serve.gate` knows the paths."""
+"""Groups of paths that a key may be restricted to. `freehold.serve.entrance.gate` knows the paths."""
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 8

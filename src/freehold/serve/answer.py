@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from freehold.serve.entrance.gate import visit_of
+from freehold.serve.entrance.record import Record, record_of
 from freehold.serve.framing import Framing
-from freehold.serve.gate import visit_of
 from freehold.serve.generation import Piece, count, fold, run
 from freehold.serve.parameters import wants_usage
-from freehold.serve.record import Record, record_of
 from freehold.serve.reply import EventStream, while_connected
 from freehold.serve.schema import SamplingFields, Usage
 from freehold.serve.service import Service, fresh_seed

@@ -7,10 +7,10 @@ from starlette.types import ASGIApp
 from freehold.errors import FreeholdError
 from freehold.serve.endpoint import routes
 from freehold.serve.endpoints import ENDPOINTS
+from freehold.serve.entrance.gate import Gate
+from freehold.serve.entrance.guard import Guard
+from freehold.serve.entrance.origins import Origins
 from freehold.serve.failure import handle
-from freehold.serve.gate import Gate
-from freehold.serve.guard import Guard
-from freehold.serve.origins import Origins
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
 from freehold.serve.warmup import WarmUp

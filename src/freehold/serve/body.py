@@ -10,9 +10,9 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from freehold.errors import RequestError
+from freehold.serve.entrance.record import record_of
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import LONG_BYTES, TextLanes
-from freehold.serve.record import record_of
 from freehold.serve.reply import ClientLeftError, while_connected
 from freehold.serve.schema import Body
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
-from freehold.serve.caller import caller_of
+from freehold.serve.entrance.caller import caller_of
 from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs

@@ -13,10 +13,9 @@ from freehold.serve.batches.schema import (
     FileObject,
     FilePage,
 )
-from freehold.serve.chat import create_chat
+from freehold.serve.chat.chat import create_chat
 from freehold.serve.completions import create_completion
 from freehold.serve.endpoint import ANY_KEY, GENERATING, NO_KEY, Endpoint
-from freehold.serve.health import live, metrics, ready
 from freehold.serve.messages.routes import count_tokens, create_message
 from freehold.serve.messages.schema import (
     MESSAGES_PATH,
@@ -29,7 +28,8 @@ from freehold.serve.messages.schema import (
 )
 from freehold.serve.models import get_model, list_models
 from freehold.serve.openapi import openapi
-from freehold.serve.profile import FORMS, ProfileAnswer, ProfileRequest, profile
+from freehold.serve.operation.health import live, metrics, ready
+from freehold.serve.operation.profile import FORMS, ProfileAnswer, ProfileRequest, profile
 from freehold.serve.schema import (
     ChatChunk,
     ChatCompletion,

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from freehold.errors import EngineError, FreeholdError, LimitError, RequestError
+from freehold.serve.entrance.record import Record, record_of
 from freehold.serve.messages.failure import is_of_messages, message_failure
-from freehold.serve.record import Record, record_of
 from freehold.serve.schema import Failure, FailureBody
 
 RETRY_AFTER_S = 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, FreeholdError, RequestError
 from freehold.protocol import Finish, Grammar
-from freehold.serve.record import Record
+from freehold.serve.entrance.record import Record
 from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
 from freehold.serve.service import Service
 from freehold.text.jobs import Handling, Job, JobPlanner

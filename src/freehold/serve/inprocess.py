@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Scope
 
-from freehold.serve.caller import SCOPE_KEY, Caller
-from freehold.serve.guard import write_line
-from freehold.serve.record import CLIENT_LEFT, RECORD_KEY, Record
+from freehold.serve.entrance.caller import SCOPE_KEY, Caller
+from freehold.serve.entrance.guard import write_line
+from freehold.serve.entrance.record import CLIENT_LEFT, RECORD_KEY, Record
 
 _log = logging.getLogger(__name__)
 

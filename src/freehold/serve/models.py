@@ -4,7 +4,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from freehold.serve.caller import caller_of
+from freehold.serve.entrance.caller import caller_of
 from freehold.serve.generation import MAX_PROMPT_LOGPROBS
 from freehold.serve.schema import ModelCard, ModelList
 from freehold.serve.service import MAX_ANSWERS, Service

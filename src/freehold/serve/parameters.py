@@ -5,7 +5,7 @@ from typing import Any
 
 from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY
-from freehold.serve.caller import Caller
+from freehold.serve.entrance.caller import Caller
 from freehold.serve.field_types import SERVICE_TIERS
 from freehold.serve.pinning import pin_of
 from freehold.serve.schema import SamplingFields

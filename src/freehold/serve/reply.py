@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from freehold.errors import FreeholdError
+from freehold.serve.entrance.record import CLIENT_LEFT, record_of
 from freehold.serve.failure import describe
 from freehold.serve.framing import Framing
-from freehold.serve.record import CLIENT_LEFT, record_of
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from freehold.serve import field_types as types
 from freehold.serve.structured_schema import ResponseFormat, StructuredOutputs
-from freehold.serve.tool_schema import Tool, ToolCall, ToolCallDelta, ToolChoice
+from freehold.serve.toolcalls.schema import Tool, ToolCall, ToolCallDelta, ToolChoice
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier"})
 """Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""

@@ -36,13 +36,13 @@ from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.observe import render
-from freehold.serve.access import open_access
 from freehold.serve.app import build_app
 from freehold.serve.batches.lane import BatchLane
-from freehold.serve.connection import Connection
-from freehold.serve.descriptors import max_connections
-from freehold.serve.dialect import dialect_of
-from freehold.serve.profiler import Profiler
+from freehold.serve.chat.dialect import dialect_of
+from freehold.serve.entrance.access import open_access
+from freehold.serve.entrance.connection import Connection
+from freehold.serve.entrance.descriptors import max_connections
+from freehold.serve.operation.profiler import Profiler
 from freehold.serve.service import Service
 from freehold.serve.warmup import read_prefixes
 from freehold.settings import format_size

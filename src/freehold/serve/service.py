@@ -14,12 +14,12 @@ from freehold.files.vocabulary import TextAssets
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.protocol import EngineInfo
 from freehold.serve.batches.lane import BatchLane
-from freehold.serve.caller import Caller
-from freehold.serve.counts import Counts
-from freehold.serve.dialect import Dialect
+from freehold.serve.chat.dialect import Dialect
+from freehold.serve.entrance.caller import Caller
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
-from freehold.serve.profiler import Profiler
+from freehold.serve.operation.counts import Counts
+from freehold.serve.operation.profiler import Profiler
 from freehold.text.params import check_may_fit
 
 MAX_ANSWERS = 128

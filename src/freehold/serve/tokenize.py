@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
-from freehold.serve.caller import caller_of
-from freehold.serve.chat import check
-from freehold.serve.chat_prompt import render
+from freehold.serve.chat.chat import check
+from freehold.serve.chat.prompt import render
+from freehold.serve.entrance.caller import caller_of
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import Body, ChatRequest, Message
 from freehold.serve.service import Service

@@ -15,7 +15,7 @@ from freehold.engine.aio import AsyncEngine
 from freehold.errors import ConfigError, EngineError, RequestError
 from freehold.protocol import MAX_PINNED_SHARE, Finish, Generate, Pin
 from freehold.serve import body as bodies
-from freehold.serve.chat_prompt import render
+from freehold.serve.chat.prompt import render
 from freehold.serve.schema import Body, ChatRequest
 from freehold.serve.service import Service
 from freehold.text.jobs import Handling, JobPlanner

@@ -4,7 +4,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from freehold.serve.reasoning import THINK, TaggedReasoning
+from freehold.serve.chat.reasoning import THINK, TaggedReasoning
 from freehold.text.parts import Content, Message, Reasoning, fold
 
 SAMPLES = {

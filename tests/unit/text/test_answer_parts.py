@@ -2,7 +2,7 @@
 
 import pytest
 
-from freehold.serve.reasoning import THINK, TaggedReasoning
+from freehold.serve.chat.reasoning import THINK, TaggedReasoning
 from freehold.text.answer import AnswerReader, Reading
 from freehold.text.parts import (
     Call,

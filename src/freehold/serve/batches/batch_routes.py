@@ -12,7 +12,7 @@ from freehold.serve import body as bodies
 from freehold.serve.batches.file_routes import check_lasts
 from freehold.serve.batches.queries import read_limit, read_query
 from freehold.serve.batches.schema import BatchRequest
-from freehold.serve.caller import caller_of
+from freehold.serve.entrance.caller import caller_of
 from freehold.serve.failure import HttpError
 from freehold.serve.service import Service
 

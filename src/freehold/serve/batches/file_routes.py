@@ -12,7 +12,7 @@ from freehold.errors import RequestError, shown
 from freehold.serve.batches.queries import read_limit, read_query
 from freehold.serve.batches.schema import FileDeleted
 from freehold.serve.batches.upload import Form, disk_error, receive
-from freehold.serve.caller import caller_of
+from freehold.serve.entrance.caller import caller_of
 from freehold.serve.failure import HttpError
 from freehold.serve.service import Service
 

@@ -18,10 +18,10 @@ from freehold.serve.batches.batch_store import LinePlace, request_name
 from freehold.serve.batches.lines import InputFileError, parse_line, read_input
 from freehold.serve.batches.schema import BatchObject, LineFault, LineResponse, OutputLine
 from freehold.serve.batches.state import BatchState
-from freehold.serve.caller import Caller
+from freehold.serve.entrance.caller import Caller
+from freehold.serve.entrance.record import Record
 from freehold.serve.failure import HttpError, describe
 from freehold.serve.inprocess import Reply, post
-from freehold.serve.record import Record
 from freehold.serve.schema import FailureBody
 
 RETRY_S = 0.5

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from freehold.errors import RequestError
 from freehold.protocol import Pin
-from freehold.serve.chat_prompt import render
+from freehold.serve.chat.prompt import render
 from freehold.serve.messages.chats import chat_of
 from freehold.serve.messages.schema import (
     CacheControl,

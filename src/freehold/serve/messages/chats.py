@@ -30,7 +30,7 @@ from freehold.serve.messages.schema import (
 )
 from freehold.serve.schema import ChatRequest, Message, ReasoningEffort, TextPart
 from freehold.serve.structured_schema import JsonSchemaFormat, NamedSchema, ResponseFormat
-from freehold.serve.tool_schema import Function, FunctionCall, FunctionName, NamedTool, Tool, ToolCall, ToolChoice
+from freehold.serve.toolcalls.schema import Function, FunctionCall, FunctionName, NamedTool, Tool, ToolCall, ToolChoice
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_INT
 

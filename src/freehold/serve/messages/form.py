@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from freehold.serve.chat import Planned
+from freehold.serve.chat.chat import Planned
 from freehold.serve.framing import TYPED_EVENTS, Framing
 from freehold.serve.generation import Piece
 from freehold.serve.messages.blocks import BlockWriter, fold

@@ -10,9 +10,9 @@ from starlette.types import ASGIApp
 
 from freehold.errors import RequestError
 from freehold.serve import body as bodies
-from freehold.serve.caller import caller_of
-from freehold.serve.chat import Surface, answer
-from freehold.serve.chat_prompt import render
+from freehold.serve.chat.chat import Surface, answer
+from freehold.serve.chat.prompt import render
+from freehold.serve.entrance.caller import caller_of
 from freehold.serve.messages.breakpoints import breakpoint_of
 from freehold.serve.messages.chats import chat_of, renamed
 from freehold.serve.messages.form import MessageForm

@@ -7,7 +7,7 @@ import msgspec
 
 from freehold.serve import field_types as types
 from freehold.serve.schema import Body
-from freehold.serve.tool_schema import ToolName
+from freehold.serve.toolcalls.schema import ToolName
 
 MESSAGES_PATH = "/v1/messages"
 

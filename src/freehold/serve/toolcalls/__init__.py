@@ -1,1 +1,1 @@
-"""Calls of tools in what models write: one small incremental parser for each way to write them."""
+"""Tools: which may be called, how a model is told of them, and an incremental parser for each way to write calls."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from freehold.serve.markup import beginning_at_end
+from freehold.serve.chat.markup import beginning_at_end
 from freehold.serve.toolcalls.calls import Calls
 from freehold.serve.toolcalls.json_text import read_string, skip_value
 from freehold.serve.toolcalls.source import SPACE, EndedError, MalformedError, Scan, Source

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from freehold.grammar.constraint import Lark, SchemaRule
-from freehold.serve.markup import Tags
+from freehold.serve.chat.markup import Tags
 from freehold.text.literals import LiteralFinder
 
 MAX_FORCED_CALLS = 16

@@ -6,7 +6,7 @@ from freehold.access.database import path_in
 from freehold.access.gatekeeper import Gatekeeper
 from freehold.config import ServeConfig
 from freehold.errors import ConfigError, StateError
-from freehold.serve.guard import is_loopback
+from freehold.serve.entrance.guard import is_loopback
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from freehold.errors import RequestError
 from freehold.grammar.constraint import Constraint, JsonObject, JsonSchema, SchemaRule
-from freehold.serve.dialect import Dialect
+from freehold.serve.chat.dialect import Dialect
 from freehold.serve.structured import Wanted
-from freehold.serve.tool_choice import ToolUse
+from freehold.serve.toolcalls.choice import ToolUse
 from freehold.serve.toolcalls.writing import Wish
 
 

@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from freehold.access.usage import OUTCOMES
-from freehold.serve.counts import REJECTIONS
+from freehold.serve.operation.counts import REJECTIONS
 from freehold.serve.service import Service
 from freehold.text.stream import AnswerEnd
 

@@ -10,7 +10,7 @@ from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece
 from freehold.serve.logprobs import chat_logprobs, prompt_logprobs
 from freehold.serve.schema import ChatChoice, ChatChunk, ChatCompletion, ChatMessage, ChunkChoice, Delta, Usage
-from freehold.serve.tool_schema import FunctionCall, FunctionDelta, ToolCall, ToolCallDelta
+from freehold.serve.toolcalls.schema import FunctionCall, FunctionDelta, ToolCall, ToolCallDelta
 from freehold.text.params import SamplingParams
 from freehold.text.parts import CallArguments, CallBegin, Content, Message, Part, Reasoning
 from freehold.text.stream import TextResult

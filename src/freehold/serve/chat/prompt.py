@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from freehold.errors import RequestError
+from freehold.serve.chat.thinking import template_variables
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
-from freehold.serve.thinking import template_variables
-from freehold.serve.tool_choice import ToolUse, described, tool_use
-from freehold.serve.tool_prompt import tell_of_tools, without_tool_roles
+from freehold.serve.toolcalls.choice import ToolUse, described, tool_use
+from freehold.serve.toolcalls.prompt import tell_of_tools, without_tool_roles
 from freehold.text.rendered import Rendered
 from freehold.text.template import ChatTemplate, TemplateError
 

@@ -10,9 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from freehold.logs import with_fields
+from freehold.serve.entrance.record import RECORD_KEY, Record
 from freehold.serve.failure import HttpError, refusal
 from freehold.serve.messages.failure import is_of_messages
-from freehold.serve.record import RECORD_KEY, Record
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1"})

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from freehold.serve.markup import Tags, beginning_at_end
+from freehold.serve.chat.markup import Tags, beginning_at_end
 from freehold.text.parts import Content, Part, Reasoning
 
 _State = Literal["start", "opened", "open", "closed", "content"]

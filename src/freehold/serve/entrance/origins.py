@@ -11,8 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from freehold.serve.entrance.record import record_of
 from freehold.serve.failure import HttpError, refusal
-from freehold.serve.record import record_of
 
 ANY_ORIGIN = "*"
 PREFLIGHT_S = 600

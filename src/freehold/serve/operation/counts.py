@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from freehold.access.keys import KeyId
 from freehold.access.usage import Outcome, Usage
-from freehold.serve.record import Record
+from freehold.serve.entrance.record import Record
 
 REJECTIONS = frozenset({
     "queue_full", "rate_limit_exceeded", "insufficient_quota", "draining", "engine_busy", "engine_died",

@@ -11,11 +11,11 @@ from starlette.types import Message, Receive, Scope, Send
 from freehold.access.meter import Meter, Visit
 from freehold.access.usage import Account, Outcome, Usage
 from freehold.errors import FreeholdError
-from freehold.serve.caller import SCOPE_KEY, caller_of
-from freehold.serve.credentials import CHALLENGE, secret_in, unauthorized
 from freehold.serve.endpoint import ADMIN, ANY_KEY, NO_KEY
+from freehold.serve.entrance.caller import SCOPE_KEY, caller_of
+from freehold.serve.entrance.credentials import CHALLENGE, secret_in, unauthorized
+from freehold.serve.entrance.record import CLIENT_LEFT, Record, record_of
 from freehold.serve.failure import HttpError, refusal
-from freehold.serve.record import CLIENT_LEFT, Record, record_of
 from freehold.serve.service import Service
 
 _IN_LEDGER = frozenset({"chat", "completions", "messages", "responses", "embeddings"})

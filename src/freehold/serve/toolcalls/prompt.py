@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from freehold.serve.tool_choice import described, written_call
-from freehold.serve.tool_schema import Function
+from freehold.serve.toolcalls.choice import described, written_call
+from freehold.serve.toolcalls.schema import Function
 
 _Plain = dict[str, Any]
 

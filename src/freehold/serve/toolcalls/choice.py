@@ -8,7 +8,7 @@ import msgspec
 
 from freehold.errors import RequestError, shown
 from freehold.serve.schema import ChatRequest
-from freehold.serve.tool_schema import Function, NamedTool, Tool
+from freehold.serve.toolcalls.schema import Function, NamedTool, Tool
 from freehold.serve.toolcalls.writing import Callable
 
 MAX_TOOLS = 128

@@ -15,7 +15,7 @@ from freehold.observe.trace import chrome_trace
 from freehold.serve import body as bodies
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import LONG_BYTES
-from freehold.serve.profiler import Wanted
+from freehold.serve.operation.profiler import Wanted
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import Body
 from freehold.serve.service import Service

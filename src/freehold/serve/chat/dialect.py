@@ -7,8 +7,8 @@ from functools import partial
 from freehold.config import ReasoningParserName, ServeConfig, ToolCallParserName
 from freehold.files.vocabulary import TextAssets
 from freehold.grammar.constraint import Lark
-from freehold.serve.markup import Tags
-from freehold.serve.reasoning import MISTRAL_THINK, THINK, TaggedReasoning
+from freehold.serve.chat.markup import Tags
+from freehold.serve.chat.reasoning import MISTRAL_THINK, THINK, TaggedReasoning
 from freehold.serve.toolcalls.formats import (
     ARGS,
     FORMATS,

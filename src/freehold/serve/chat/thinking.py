@@ -5,7 +5,7 @@ from typing import Any
 
 from freehold.errors import RequestError
 from freehold.protocol import ThinkingLimit
-from freehold.serve.dialect import Dialect
+from freehold.serve.chat.dialect import Dialect
 from freehold.serve.schema import ChatRequest
 from freehold.text.template import ChatTemplate
 

@@ -28,7 +28,10 @@ async def ready(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """What the server counts, for Prometheus."""
-    from freehold.serve.metrics import exposition, gather  # takes a moment, which the first scrape can spare better
+    from freehold.serve.operation.metrics import (  # takes a moment, which the first scrape can spare better
+        exposition,
+        gather,
+    )
 
     service: Service = request.app.state.service
     accept = request.headers.get("accept", "")

@@ -13,18 +13,18 @@ from freehold.errors import RequestError
 from freehold.protocol import Pin
 from freehold.serve import body as bodies
 from freehold.serve.answer import Form, Head, respond
-from freehold.serve.answer_wish import answer_wish
-from freehold.serve.caller import Caller, caller_of
-from freehold.serve.chat_form import ChatForm
-from freehold.serve.chat_prompt import render
+from freehold.serve.chat.form import ChatForm
+from freehold.serve.chat.prompt import render
+from freehold.serve.chat.thinking import thinking_limit
+from freehold.serve.chat.wish import answer_wish
+from freehold.serve.entrance.caller import Caller, caller_of
 from freehold.serve.generation import plan_jobs
 from freehold.serve.parameters import handling_of, sampling_params, wants_usage
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
 from freehold.serve.structured import compile_grammar, wanted
-from freehold.serve.thinking import thinking_limit
-from freehold.serve.tool_choice import ToolUse, tool_use
+from freehold.serve.toolcalls.choice import ToolUse, tool_use
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_INT, MAX_LOGPROBS, SamplingParams

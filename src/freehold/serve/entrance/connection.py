@@ -11,7 +11,7 @@ import msgspec
 from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from freehold.serve.http_parser import HttpParser
+from freehold.serve.entrance.http_parser import HttpParser
 from freehold.serve.schema import Failure, FailureBody
 
 MAX_HEAD_BYTES = 32 << 10
