@@ -7,6 +7,10 @@ MODEL  ?= smollm2
 NATIVE := build/native
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
+# Tests of different files run side by side, two at a time: most of them wait more than they compute.
+PYTEST       := $(BIN)/python -m pytest
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile
+
 SERVE_FLAGS := $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 NATIVE_SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 CPP_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
@@ -33,10 +37,11 @@ setup: $(VENV)/.installed $(VENV)/.native
 native: $(VENV)/.native
 
 test: setup $(VENV)/.test-extras lint
-	$(BIN)/python -m pytest
+	$(PYTEST) $(SIDE_BY_SIDE)
 
 test-slow: setup $(VENV)/.test-extras
-	$(BIN)/python -m pytest -m slow --timeout=1800
+	$(PYTEST) $(SIDE_BY_SIDE) -m 'slow and not alone' --timeout=1800
+	$(PYTEST) -m 'slow and alone' --timeout=1800
 
 lint: setup $(VENV)/.test-extras
 	$(BIN)/ruff check

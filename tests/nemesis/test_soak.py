@@ -26,6 +26,7 @@ def test_few_requests_with_many_tokens_leave_nothing_behind() -> None:  # op-04
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_long_soak_is_flat() -> None:
     """After 100,000 to warm up, 200,000 requests keep no objects, and cost less than two bytes of memory each: how the
     allocator lays things out moves by that much."""

@@ -29,6 +29,7 @@ def run(*command: object, cwd: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_wheel_in_a_fresh_environment(tmp_path: Path, record_property: Any) -> None:
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
     (wheel,) = tmp_path.glob("freehold-*.whl")

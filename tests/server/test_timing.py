@@ -81,11 +81,13 @@ def probe(url: str, curious: str, num_probes: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_another_keys_prompts_cant_be_guessed_by_timing(url: str) -> None:  # se-10
     assert 0.45 < probe(url, KEYS[1], NUM_PROBES) < 0.55
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_same_probes_find_ones_own_prompts(url: str) -> None:
     """So the test above would notice a leak."""
     assert probe(url, KEYS[0], 200) > 0.9

@@ -38,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_three_times_the_load_is_refused_politely(server: Server) -> None:
     work = ("--output-tokens", "400", "--prompt-tokens", "8", "--vocab-size", str(PRESETS["tiny"].vocab_size))
     arguments = parse(["small", "--seconds", "6", "--peak-seconds", "5", *work])
