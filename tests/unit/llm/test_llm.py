@@ -132,7 +132,7 @@ def check_named(refusal: RequestError, name: str) -> None:
     assert len(str(refusal)) < 400
 
 
-@pytest.mark.parametrize("prompts", NO_PROMPTS, ids=lambda value: f"{type(value).__name__} {value!r}".split(" at 0x")[0])
+@pytest.mark.parametrize("prompts", NO_PROMPTS, ids=lambda value: repr(value).split(" at 0x")[0])
 def test_what_is_no_prompt_is_refused_by_name(llm: LLM, engine: Engine, prompts: Any) -> None:
     with pytest.raises(RequestError) as refusal:
         llm.generate(prompts)
