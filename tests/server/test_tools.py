@@ -16,6 +16,7 @@ from tests.server.streams import chunks
 from freehold.config import EngineConfig
 from freehold.engine.client import Engine
 from freehold.files.vocabulary import TextAssets
+from freehold.serve.toolcalls.formats import PYTHON_TAG
 
 WEATHER = {
     "type": "function",
@@ -43,11 +44,18 @@ WRITTEN = {
 }
 
 
+CONTROLS = {"llama3_json": (PYTHON_TAG,)}
+"""Tokens that models of a family have."""
+
+
 @pytest.fixture(scope="module")
 def servers(text: TextAssets) -> Iterator[dict[str, Server]]:
     """A server of each family."""
     with starting(text) as start:
-        yield {name: start(family(text, TEMPLATES.get(name)), reasoning_parser="none") for name in WRITTEN}
+        yield {
+            name: start(family(text, TEMPLATES.get(name), controls=CONTROLS.get(name, ())), reasoning_parser="none")
+            for name in WRITTEN
+        }
 
 
 @pytest.fixture(params=list(WRITTEN))
@@ -191,6 +199,34 @@ def test_forced_calls_match_the_schema_whatever_the_model_says(caller: tuple[Ser
         assert isinstance(decoded, dict)
         if name == "weather":
             assert isinstance(decoded["city"], str)
+
+
+STRICT = [{**WEATHER, "function": {**WEATHER["function"], "strict": True}}, NOW]
+
+
+def test_strict_functions_are_called_rightly_where_the_model_decides(caller: tuple[Server, str]) -> None:
+    """A call with a wrong argument becomes one with a right one; what isn't a call is left as it is."""
+    server, written = caller
+    server.says("A fox { met [ a hare" if written[0] == "{" else "A fox met {a} hare < [ 1")
+    assert both(server, tools=STRICT) == both(server, tools=TOOLS)
+    server.says(written)
+    assert both(server, tools=STRICT) == both(server, tools=TOOLS)
+    server.says(written.replace('"days": 2', '"days": "two"'))
+    assert [call[2] for call in both(server, tools=TOOLS)["calls"]] == [OSLO.replace("2", '"two"')]
+    choice = both(server, tools=STRICT, max_tokens=300, parallel_tool_calls=False)
+    if choice["reason"] != "length":
+        assert isinstance(json.loads(choice["calls"][0][2])["days"], int)
+    assert '"two"' not in choice["calls"][0][2]
+
+
+def test_a_call_or_the_form_where_both_are_asked_for(caller: tuple[Server, str]) -> None:
+    server, written = caller
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    server.says('{"n": 5}')
+    assert both(server, tools=TOOLS, response_format=form)["content"] == '{"n": 5}'
+    server.says(written)
+    assert both(server, tools=TOOLS, response_format=form)["calls"] == [("function", "weather", OSLO)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What an answer may be held to. Each kind is plain data; `freehold.grammar.compiler` checks and compiles it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -32,17 +32,31 @@ class Choice(msgspec.Struct, frozen=True, tag=True):
     options: Sequence[str]
 
 
+class Envelope(msgspec.Struct, frozen=True):
+    """A JSON object around a value.
+
+    Attributes:
+        constants: what it holds before the value.
+        key: of the value.
+    """
+
+    constants: Mapping[str, str]
+    key: str
+
+
 class SchemaRule(msgspec.Struct, frozen=True):
     """A rule that stands for JSON texts.
 
     Attributes:
         name: what a grammar's text calls it: lower case letters, digits and ``_``.
         param: the request's field that the schema came from, for errors; empty: the constraint's own.
+        envelope: the texts are objects in which the schema's values stand; None: they are those values.
     """
 
     name: str
     schema: Any
     param: str = ""
+    envelope: Envelope | None = None
 
 
 class Lark(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import llguidance
 
-from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
+from freehold.grammar.constraint import Choice, Constraint, Envelope, JsonObject, JsonSchema, Lark, Regex, SchemaRule
 from freehold.grammar.messages import Source
 from freehold.grammar.schema import enforceable
 from freehold.grammar.schema_values import SchemaError
@@ -56,7 +56,7 @@ def source_of(constraint: Constraint) -> Source:
         case Choice(options):
             source = Source(f"start: TEXT\nTEXT: {_alternatives(options)}")
         case Lark(text, rules, is_trusted):
-            written = [_with_schemas(text), *(_rule(rule.name, rule.schema, rule.param) for rule in rules)]
+            written = [_with_schemas(text), *map(_rule, rules)]
             source = Source("\n".join(written), not is_trusted)
     num_bytes = len(source.text.encode("utf-8", "surrogatepass"))
     if num_bytes > MAX_SOURCE_BYTES:
@@ -66,7 +66,7 @@ def source_of(constraint: Constraint) -> Source:
     return source
 
 
-def _json(schema: Any, param: str = "") -> str:
+def _json(schema: Any, param: str = "", envelope: Envelope | None = None) -> str:
     """A schema as a part of a rule."""
     try:
         written = enforceable(schema)
@@ -74,13 +74,29 @@ def _json(schema: Any, param: str = "") -> str:
         raise ConstraintError(str(error), param=param, place=error.place, code="unsupported_schema") from None
     if isinstance(written, bool):
         written = {} if written else {"enum": []}
+    if envelope is not None:
+        written = _enveloped(dict(written), envelope)
     return "%json " + json.dumps({**written, "x-guidance": _OPTIONS}, ensure_ascii=False)
 
 
-def _rule(name: str, schema: Any, param: str) -> str:
-    if not _RULE_NAME.fullmatch(name):
-        raise ConstraintError(f"has the rule {name!r:.100}; lower case letters, digits and _ are needed", param=param)
-    return f"{name}: {_json(schema, param)}"
+def _enveloped(written: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
+    """The schema of an object in which an enforceable schema's value stands. What that refers to stays at the root."""
+    definitions = {"refs": written.pop("refs")} if "refs" in written else {}
+    constants = {name: {"const": value} for name, value in envelope.constants.items()}
+    return {
+        "type": "object",
+        "properties": {**constants, envelope.key: written},
+        "required": [*constants, envelope.key],
+        "additionalProperties": False,
+        **definitions,
+    }
+
+
+def _rule(rule: SchemaRule) -> str:
+    if not _RULE_NAME.fullmatch(rule.name):
+        message = f"has the rule {rule.name!r:.100}; lower case letters, digits and _ are needed"
+        raise ConstraintError(message, param=rule.param)
+    return f"{rule.name}: {_json(rule.schema, rule.param, rule.envelope)}"
 
 
 def _alternatives(options: Any) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from byte_grammars import TEXTS, Fresh
+from byte_grammars import TEXTS, Accepts, Fresh
 
 from freehold.errors import GrammarError, RequestError, ResourceError
 from freehold.grammar.compiler import GrammarCompiler
-from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex, SchemaRule
+from freehold.grammar.constraint import Choice, Constraint, Envelope, JsonObject, JsonSchema, Lark, Regex, SchemaRule
 from freehold.grammar.matcher import MatcherFactory
 from freehold.grammar.messages import CompileLimits, Source
 from freehold.protocol import Grammar, Sampling, TokenTexts
@@ -152,6 +152,17 @@ def test_a_schema_of_a_rule_is_refused_by_its_own_field(shared: GrammarCompiler,
     assert "rule 'Args'" in str(refusal(shared, Lark(text, [SchemaRule("Args", {})])))
 
 
+def test_a_schema_in_an_envelope_keeps_its_references(shared: GrammarCompiler, accepts: Accepts) -> None:
+    """A list of itself, as the value of one key of an object."""
+    schema = {"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"}
+    calls = Lark("start: call", [SchemaRule("call", schema, "p", Envelope({"name": "f"}, "args"))], True)
+    assert accepts(calls, '{"name": "f", "args": [[], [[]]]}')
+    for wrong in ('{"name": "g", "args": []}', '{"name": "f", "args": [1]}', '{"args": [], "name": "f"}', "[[]]"):
+        assert not accepts(calls, wrong)
+    refused = SchemaRule("call", {"properties": {"a": {"not": {}}}}, "p", Envelope({"name": "f"}, "args"))
+    assert refusal(shared, Lark("start: call", [refused])).param == "p.properties.a.not"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -229,5 +240,5 @@ def test_one_that_is_killed_each_time_is_told_of_and_forgotten(
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "_receive", kill)
         with pytest.raises(ResourceError, match="SIGKILL twice"):
-            compiler.compile(Regex("b"), param="p")
-    assert compiler.compile(Regex("b"), param="p").source
+            compiler.compile(SLOW, param="p")  # so that it has not answered yet
+    assert compiler.compile(SLOW, param="p").source

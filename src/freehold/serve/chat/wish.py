@@ -26,13 +26,19 @@ def answer_wish(
         RequestError: reasoning is open, and nothing tells where it ends.
     """
     is_open = dialect.is_reasoning(prompt_ids)
-    if form is None and (use is None or not use.is_forced):
-        return None, None
     answer = None if form is None else _schema_rule(form)
-    if use is not None and (use.is_forced or answer is not None):
-        wish = Wish(use.callable, not use.one_call, None if use.is_forced else answer, dialect.tags, is_open)
+    if use is not None and (use.is_forced or answer is not None or (use.is_strict and form is None)):
+        wish = Wish(
+            use.callable,
+            not use.one_call,
+            answer=None if use.is_forced else answer,
+            thoughts=dialect.tags,
+            is_open=is_open,
+            is_free=not use.is_forced and answer is None,
+        )
         return Wanted(dialect.grammar(wish), "tools"), None
-    assert form is not None
+    if form is None:
+        return None, None
     if dialect.tags is None:
         return form, None
     if answer is not None:

@@ -17,6 +17,8 @@ MAX_TOOLS = 128
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """What a function without parameters takes."""
 
+ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
@@ -26,6 +28,7 @@ class ToolUse:
         shown: all of them, for the prompt.
         callable: those that may be called.
         is_forced: the answer is a call or several.
+        is_strict: calls match their schemas also where the model decides; functions that aren't strict take any object.
         is_named: the request names the one.
         one_call: one call at most.
     """
@@ -33,6 +36,7 @@ class ToolUse:
     shown: Sequence[Function]
     callable: Sequence[Callable]
     is_forced: bool
+    is_strict: bool
     is_named: bool
     one_call: bool
 
@@ -56,7 +60,11 @@ def tool_use(body: ChatRequest, *, auto: bool) -> ToolUse | None:
     if choice == "none":
         return None
     callables = [
-        Callable(function.name, parameters_of(function), f"tools[{position}].function.parameters")
+        Callable(
+            function.name,
+            parameters_of(function) if function.strict or choice not in (None, "auto") else ANY_OBJECT,
+            f"tools[{position}].function.parameters",
+        )
         for position, function in enumerate(functions)
     ]
     if isinstance(choice, NamedTool):
@@ -65,7 +73,7 @@ def tool_use(body: ChatRequest, *, auto: bool) -> ToolUse | None:
             raise RequestError(
                 f"tool_choice names {shown(choice.function.name)}, which is none of the tools", param="tool_choice"
             )
-        return ToolUse(functions, named, is_forced=True, is_named=True, one_call=True)
+        return ToolUse(functions, named, is_forced=True, is_strict=True, is_named=True, one_call=True)
     if choice != "required" and not auto:
         raise RequestError(
             "tool_choice is auto, which this server was started without (--no-enable-auto-tool-choice); send "
@@ -76,6 +84,7 @@ def tool_use(body: ChatRequest, *, auto: bool) -> ToolUse | None:
         functions,
         callables,
         is_forced=choice == "required",
+        is_strict=any(function.strict for function in functions),
         is_named=False,
         one_call=body.parallel_tool_calls is False,
     )

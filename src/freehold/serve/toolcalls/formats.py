@@ -111,12 +111,12 @@ class Format:
     is_shown_by_template: bool = True
 
 
-_HERMES = Writing(f'{TOOL_CALL}\n{{"name": "', '", "arguments": ', f"}}\n{END_OF_TOOL_CALL}", "\n")
-_LLAMA3 = Writing('{"name": "', '", "parameters": ', "}", "; ")
-_MISTRAL = Writing(TOOL_CALLS, ARGS)
-_OBJECT = Writing('{"name": "', '", "arguments": ', "}")
+_HERMES = Writing(f'{TOOL_CALL}\n{{"name": "', '", "arguments": ', f"}}\n{END_OF_TOOL_CALL}", "\n", opener=TOOL_CALL)
+_LLAMA3 = Writing('{"name": "', '", "parameters": ', "}", "; ", arguments_key="parameters")
+_MISTRAL = Writing(TOOL_CALLS, ARGS, opener=TOOL_CALLS)
+_OBJECT = Writing('{"name": "', '", "arguments": ', "}", arguments_key="arguments")
 _LIST = replace(_OBJECT, separator=", ", opening="[", closing="]")
-_MISTRAL_LIST = replace(_LIST, opening=f"{TOOL_CALLS}[")
+_MISTRAL_LIST = replace(_LIST, opening=f"{TOOL_CALLS}[", opener=TOOL_CALLS, arguments_key="")
 
 FORMATS = {
     "hermes": Format(hermes, _HERMES, _HERMES, literals=(TOOL_CALL, END_OF_TOOL_CALL)),

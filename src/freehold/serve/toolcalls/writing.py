@@ -1,11 +1,12 @@
 """How calls are written: the text that a model must write if it has to call a tool, as a grammar."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from freehold.grammar.constraint import Lark, SchemaRule
+from freehold.grammar.constraint import Envelope, Lark, SchemaRule
 from freehold.serve.chat.markup import Tags
 from freehold.text.literals import LiteralFinder
 
@@ -16,7 +17,13 @@ MAX_FORCED_CALLS = 16
 @dataclass(frozen=True, slots=True)
 class Writing:
     """Texts around names and arguments. A call is ``before`` name ``between`` arguments ``after``; several have
-    ``separator`` between them; around all of them are ``opening`` and ``closing``."""
+    ``separator`` between them; around all of them are ``opening`` and ``closing``.
+
+    Attributes:
+        opener: what any of it begins with, and no other text holds; empty: calls are all of an answer or none of it.
+        arguments_key: calls are nothing but JSON objects, with the arguments under this key; empty: there is more to
+            them.
+    """
 
     before: str
     between: str
@@ -24,6 +31,8 @@ class Writing:
     separator: str = ""
     opening: str = ""
     closing: str = ""
+    opener: str = ""
+    arguments_key: str = ""
 
     def text(self, calls: Sequence[tuple[str, str]]) -> str:
         """Calls with these names and arguments, as a model writes them."""
@@ -55,6 +64,7 @@ class Wish:
         answer: the schema that an answer without calls has; None: there must be calls.
         thoughts: the tags around what may come before; None: nothing may.
         is_open: the prompt has opened these thoughts; else the answer may.
+        is_free: the answer may be any text, in which calls must be right.
     """
 
     functions: Sequence[Callable] = ()
@@ -62,6 +72,7 @@ class Wish:
     answer: SchemaRule | None = None
     thoughts: Tags | None = None
     is_open: bool = False
+    is_free: bool = False
 
 
 def grammar_of(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lark:
@@ -73,27 +84,66 @@ def grammar_of(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lar
     rules = [] if wish.answer is None else [wish.answer]
     kinds = [rule.name for rule in rules]
     before, lines = _thoughts(wish, controls)
-    if wish.functions:
+    if wish.is_free:
+        kinds.append("free")
+        lines += _free(wish, writing, controls)
+    elif wish.functions:
         kinds.append("calls")
         lines += _calls(wish, writing, controls)
-        rules += [SchemaRule(f"arguments_{n}", dict(each.schema), each.param) for n, each in enumerate(wish.functions)]
+    rules += [_rule(n, function, wish, writing) for n, function in enumerate(wish.functions)]
     start = f"start: {before} ({' | '.join(kinds)})"
     return Lark("\n".join([start, *lines]), rules, is_trusted=True)
+
+
+def _are_objects(wish: Wish, writing: Writing) -> bool:
+    """Whether calls are rules for JSON objects, rather than texts around arguments: where something else may come that
+    is JSON too. A grammar reads its input in parts and doesn't go back, so both must have the same parts."""
+    return bool(writing.arguments_key) and (wish.answer is not None or wish.is_free)
+
+
+def _rule(number: int, function: Callable, wish: Wish, writing: Writing) -> SchemaRule:
+    """Of a function's arguments, or of calls of it."""
+    if not _are_objects(wish, writing):
+        return SchemaRule(f"arguments_{number}", dict(function.schema), function.param)
+    envelope = Envelope({"name": function.name}, writing.arguments_key)
+    return SchemaRule(f"call_{number}", dict(function.schema), function.param, envelope)
 
 
 def _calls(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[str]:
     """Rules of calls, with arguments left open."""
     more = f" more{{0,{MAX_FORCED_CALLS - 1}}}" if wish.several else ""
+    alone = " | call" if _are_objects(wish, writing) and writing.opening else ""  # one call needs no list around it
     lines = [
-        f"calls: {_lark(writing.opening, controls)} call{more} {_lark(writing.closing, controls)}",
+        f"calls: {_lark(writing.opening, controls)} call{more} {_lark(writing.closing, controls)}{alone}",
         f"call: {' | '.join(f'call_{n}' for n in range(len(wish.functions)))}",
     ]
     if wish.several:
         lines.append(f"more: {_lark(writing.separator, controls)} call")
-    for n, function in enumerate(wish.functions):
+    for n, function in enumerate([] if _are_objects(wish, writing) else wish.functions):
         head = _lark(writing.before + function.name + writing.between, controls)
         lines.append(f"call_{n}: {head} arguments_{n} {_lark(writing.after, controls)}")
     return lines
+
+
+def _free(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[str]:
+    """Rules of a text with calls in it."""
+    opener = writing.opener
+    if not opener:
+        return [r"free: (WORDS | calls)?", r"WORDS: /\s*[^{\[\s](?s:.*)/", *_calls(wish, writing, controls)]
+    if writing.opening:
+        rest = replace(writing, opening=writing.opening.removeprefix(opener))
+    else:  # each call has an opener of its own
+        rest = replace(writing, before=writing.before.removeprefix(opener))
+        wish = replace(wish, several=False)
+    lines = ["free: introduced* WORDS", "introduced: opener calls", *_calls(wish, rest, controls)]
+    if opener in controls:
+        return [*lines, f"opener: WORDS {_lark(opener, controls)}", "WORDS: /(?s:.*)/"]
+    pattern = re.escape(opener).replace("/", r"\/")
+    return [
+        *lines,
+        f"opener[suffix={_lark(opener, controls)}]: /(?s:.*)/",
+        f"WORDS: /(?s:.*)/ & ~/(?s:.*){pattern}(?s:.*)/",
+    ]
 
 
 def _thoughts(wish: Wish, controls: Mapping[str, int]) -> tuple[str, list[str]]:
