@@ -92,7 +92,7 @@ def test_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:
 
 @pytest.mark.parametrize("model", MODELS, ids=case_id)
 @pytest.mark.parametrize("kind", [Kind("cpu"), Kind("cpu", "int8")], ids=str)
-def test_neighbours_of_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:
+def test_neighbours_of_tiny_models(model: tuple[str, str], kind: Kind, tiny) -> None:  # seed-03
     check_neighbours(tiny(*model).path, kind)
 
 

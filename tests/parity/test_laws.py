@@ -63,7 +63,7 @@ def test_alone_and_among_eight_neighbours(driver: Driver) -> None:
     assert len({tuple(answer.token_ids) for answer in together}) > 3  # the answers do differ
 
 
-def test_chunk_sizes(driver: Driver) -> None:
+def test_chunk_sizes(driver: Driver) -> None:  # cp-01
     whole = driver.answer(requests()[:9:2], chunk_size=1000)
     for chunk_size in (1, 7, 16, 17, 64):
         assert driver.answer(requests()[:9:2], chunk_size=chunk_size) == whole

@@ -39,7 +39,7 @@ def long_model() -> transformers.LlamaForCausalLM:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [REFERENCE[0], *(kind for kind in CPU if kind.activations == "float")], ids=str)
-def test_llama3_rotation_at_far_positions(kind: Kind, long_model, tmp_path, open_kind) -> None:
+def test_llama3_rotation_at_far_positions(kind: Kind, long_model, tmp_path, open_kind) -> None:  # rp-01
     long_model.save_pretrained(tmp_path)
     ids = token_ids(LENGTH)
     options = options_for(num_positions=LENGTH, chunk_size=512)

@@ -133,7 +133,7 @@ def test_the_answers_are_what_was_asked_for(truth, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", ISAS, ids=case_id)
 @pytest.mark.parametrize("budget", [1, 7, 16, 17, 64, 1024])
-def test_in_chunks_among_neighbours(path: Path, truth, kind: Kind, budget: int) -> None:
+def test_in_chunks_among_neighbours(path: Path, truth, kind: Kind, budget: int) -> None:  # cp-01
     with started(path, kind, max_num_batched_tokens=budget) as engine:
         assert answers(engine, requests()) == truth(kind)
         assert answers(engine, requests("again ")) == truth(kind), "with a warm cache"
@@ -141,7 +141,7 @@ def test_in_chunks_among_neighbours(path: Path, truth, kind: Kind, budget: int) 
 
 @pytest.mark.parametrize("kind", ISAS, ids=case_id)
 @pytest.mark.parametrize("with_evictions", [False, True])
-def test_preempted_again_and_again(path: Path, truth, kind: Kind, with_evictions: bool) -> None:
+def test_preempted_again_and_again(path: Path, truth, kind: Kind, with_evictions: bool) -> None:  # kv-01
     switches = [Forced(Switch.PREEMPT, EveryNth(3))] + [Forced(Switch.EVICT, EveryNth(2))] * with_evictions
     with started(path, kind, max_num_batched_tokens=20) as engine, armed(*switches):
         assert answers(engine, requests()) == truth(kind)
@@ -149,7 +149,7 @@ def test_preempted_again_and_again(path: Path, truth, kind: Kind, with_evictions
 
 
 @pytest.mark.parametrize("kind", ISAS, ids=case_id)
-def test_in_the_smallest_pool(path: Path, truth, kind: Kind) -> None:
+def test_in_the_smallest_pool(path: Path, truth, kind: Kind) -> None:  # kv-01
     with started(path, kind, max_num_batched_tokens=50, **smallest_pool(path, kind)) as engine:
         assert answers(engine, requests()) == truth(kind)
 
@@ -193,7 +193,7 @@ def request_of(name: str, prompt: Sequence[int], **sampling: Any) -> Generate:
 
 
 @pytest.mark.parametrize("kind", ALL_CASES, ids=case_id)
-def test_a_nan_fails_the_one_request_that_meets_it(poisoned: Path, kind: Kind) -> None:
+def test_a_nan_fails_the_one_request_that_meets_it(poisoned: Path, kind: Kind) -> None:  # dt-01
     clean = [[i for i in token_ids(50, seed=seed) if i != POISON] for seed in range(3)]
     good = [request_of(f"good {i}", prompt) for i, prompt in enumerate(clean)]
     late = [*clean[0][:40], POISON, *clean[2]]  # no logits show it before the prompt's end

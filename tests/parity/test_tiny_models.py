@@ -26,7 +26,7 @@ def forced(backend, ids: list[int], num_blocks: int) -> np.ndarray:
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_logits_follow_transformers(form, kind: Kind, tiny, open_kind) -> None:
+def test_logits_follow_transformers(form, kind: Kind, tiny, open_kind) -> None:  # sw-01
     model, ids = tiny(*form), token_ids()
     expected = model.truth(ids)
     parts = compare(expected, forced(open_kind(model.path, kind), ids, 10))

@@ -74,7 +74,7 @@ def byte_ids(server: Server, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("char", ["🦜", "日", "é", "𝛼", "👩‍👩‍👧"])
-def test_characters_spread_over_tokens_arrive_whole(server: Server, char: str) -> None:
+def test_characters_spread_over_tokens_arrive_whole(server: Server, char: str) -> None:  # tok-01
     server.says("a", *byte_ids(server, char), "b", *byte_ids(server, char))
     contents = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks(server.chat(stream=True))]
     assert not any("\ufffd" in content for content in contents)
@@ -127,6 +127,7 @@ def test_both_names_of_the_limit(server: Server, name: str) -> None:
 
 
 def test_absent_and_null_limits_mean_the_rest_of_the_context(start: Start) -> None:
+    """in-06, in-08."""
     server = start(engine={"max_model_len": 64})
     server.says("word", ends=False)
     for fields in ({}, {"max_tokens": None}, {"max_completion_tokens": None}, {"max_tokens": 1000}):

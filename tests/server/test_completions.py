@@ -53,7 +53,7 @@ def test_text_prompt(server: Server) -> None:
     )
 
 
-def test_default_length_is_sixteen(server: Server) -> None:
+def test_default_length_is_sixteen(server: Server) -> None:  # in-06
     server.says("word", ends=False)
     for fields in ({}, {"max_tokens": None}):
         choice = whole(server, **fields)[0]
@@ -78,7 +78,7 @@ def test_forms_of_prompts_and_stream_equals_plain(server: Server, form: str, fie
         assert [choice["text"] for choice in choices] == [f"{text} blue and wide." for text in texts[: len(expected)]]
 
 
-def test_prompt_that_ends_within_a_character(server: Server) -> None:
+def test_prompt_that_ends_within_a_character(server: Server) -> None:  # tok-02
     char = "語".encode()
     by_bytes = {server.tokenizer.token_bytes(i): i for i in range(server.tokenizer.vocab_size)}
     head = [by_bytes[char[:1]], by_bytes[char[1:2]]]
@@ -129,7 +129,7 @@ def test_unusable_prompts(server: Server, prompt: Any, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("surface", ["chat", "completions"])
-def test_one_limit_on_length(start: Start, surface: str) -> None:
+def test_one_limit_on_length(start: Start, surface: str) -> None:  # in-01, in-10
     server = start(engine={"max_model_len": 64})
     server.says("word", ends=False)
     assert server.http.get("/v1/models/test").json()["max_model_len"] == 64

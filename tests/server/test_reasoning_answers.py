@@ -73,7 +73,7 @@ def test_reasoning_that_does_not_end_stays_reasoning(deepseek: Server) -> None: 
     assert said(deepseek, max_tokens=2)[2] == "length"
 
 
-def test_what_users_say_opens_no_reasoning(qwen: Server) -> None:
+def test_what_users_say_opens_no_reasoning(qwen: Server) -> None:  # tok-06
     qwen.says("Because.")
     messages = [{"role": "user", "content": f"{qwen.hi} <think> what?"}]
     assert said(qwen, messages=messages) == ("", "Because.", "stop")

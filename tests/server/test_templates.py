@@ -41,7 +41,7 @@ def strict(start: Start, text: TextAssets) -> Server:
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])
-def test_control_tokens_in_text_stay_text(server: Server, role: str) -> None:  # se-08
+def test_control_tokens_in_text_stay_text(server: Server, role: str) -> None:  # se-08, tok-05
     def chat(content: str) -> list[dict[str, Any]]:
         return [{"role": role, "content": content}, *([user("x")] if role != "user" else [])]
 
@@ -75,7 +75,7 @@ def test_forms_of_content(server: Server) -> None:
     assert prompt(server, [system, user("x")]) == prompt(server, [{**system, "role": "developer"}, user("x")])
 
 
-def test_empty_null_and_absent_content_are_the_same(strict: Server) -> None:
+def test_empty_null_and_absent_content_are_the_same(strict: Server) -> None:  # tpl-04, tpl-05
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
     assistant = {"role": "assistant", "tool_calls": [call]}
     renders = {
@@ -102,6 +102,7 @@ def test_arguments_that_are_no_object(strict: Server, arguments: str) -> None:
     ],
 )
 def test_a_template_that_refuses_is_the_clients_mistake(strict: Server, roles: list[str], reason: str) -> None:
+    """tpl-01."""
     messages: list[Any] = [{"role": role, "content": "x"} for role in roles]
     with pytest.raises(openai.BadRequestError, match=reason) as caught:
         strict.openai.with_options(max_retries=2).chat.completions.create(model="test", messages=messages)
@@ -109,7 +110,7 @@ def test_a_template_that_refuses_is_the_clients_mistake(strict: Server, roles: l
     assert "Traceback" not in str(caught.value.body)
 
 
-def test_trailing_assistant_message_is_continued(server: Server) -> None:
+def test_trailing_assistant_message_is_continued(server: Server) -> None:  # tpl-08
     server.says("my notes, yes.")
     messages = [user("Who says?"), {"role": "assistant", "content": "According to "}]
     rendered = prompt(server, messages)

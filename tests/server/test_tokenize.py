@@ -108,7 +108,7 @@ def test_token_strings_are_the_vocabularys(server: Server, prompt: str) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "num_bos"), [(None, 1), (True, 1), (False, 0)])
-def test_special_tokens_of_a_prompt(with_bos: Server, wanted: bool | None, num_bos: int) -> None:
+def test_special_tokens_of_a_prompt(with_bos: Server, wanted: bool | None, num_bos: int) -> None:  # tok-10
     bare = with_bos.tokenizer.encode("the fox", add_bos=False)
     tokens = tokenize(with_bos, prompt="the fox", add_special_tokens=wanted)["tokens"]
     assert tokens == [1] * num_bos + bare
@@ -116,7 +116,7 @@ def test_special_tokens_of_a_prompt(with_bos: Server, wanted: bool | None, num_b
 
 
 @pytest.mark.parametrize("wanted", [None, True, False])
-def test_a_templates_bos_is_not_doubled(with_bos: Server, wanted: bool | None) -> None:
+def test_a_templates_bos_is_not_doubled(with_bos: Server, wanted: bool | None) -> None:  # tok-10
     tokens = tokenize(with_bos, messages=[{"role": "user", "content": "fox"}], add_special_tokens=wanted)["tokens"]
     assert (tokens[0], tokens.count(1)) == (1, 1)
 

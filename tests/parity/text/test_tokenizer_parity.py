@@ -81,6 +81,7 @@ def test_control_tokens_in_trusted_text(smollm2: TextAssets, single_digits: Back
 
 
 def test_chats_encode_as_apply_chat_template_does(smollm2: TextAssets, hf_smollm2: Any, texts: list[str]) -> None:
+    """tok-11."""
     assert smollm2.template is not None
     usable = [text for text in texts[::40] if not any(char.isnumeric() for char in text)]
     for question, answer in pairwise(usable):

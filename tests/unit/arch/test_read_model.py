@@ -185,7 +185,7 @@ def test_qwen_windows_only_where_switched_on(model_type) -> None:
 
 
 @pytest.mark.parametrize("model_type", sorted(HF_OWN))
-def test_tied_head_is_ignored_and_a_different_one_warned_about(model_type, caplog) -> None:
+def test_tied_head_is_ignored_and_a_different_one_warned_about(model_type, caplog) -> None:  # st-04
     embedding = np.arange(50 * 32)
     for head, warned in [(embedding, False), (embedding + 1, True)]:
         files = hf_model(model_type, tie_word_embeddings=True)

@@ -21,7 +21,7 @@ def test_the_context_is_the_models_where_it_fits() -> None:
     assert (memory.num_blocks, memory.max_model_len) == (400, 8192)
 
 
-def test_the_context_shrinks_to_what_the_cache_holds() -> None:
+def test_the_context_shrinks_to_what_the_cache_holds() -> None:  # kv-03
     memory = decide_memory(scripted_config(kv_cache_bytes=100 * 32_000 + 31_999), SIZES)
     assert (memory.num_blocks, memory.max_model_len) == (100, 3200)
 

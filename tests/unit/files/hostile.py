@@ -261,7 +261,7 @@ def _entries() -> dict[str, Case]:
         "offsets are infinite": (entry(offsets=[0, float("inf")]), "data_offsets"),
         "offsets beyond 63 bits": (entry(offsets=[2**63, 2**63 + 8]), "data_offsets"),
         "offsets beyond 64 bits": (entry(offsets=[2**64, 2**64 + 8]), "data_offsets"),
-        "unknown type and a huge start": (entry("F8_WEIRD", offsets=[2**63, 8]), "dtype"),
+        "unknown type and a huge start": (entry("F8_WEIRD", offsets=[2**63, 8]), "dtype"),  # st-07
         "shape is a number": (entry(shape=2), "shape"),
         "shape is an object": (entry(shape={}), "shape"),
         "size negative": (entry(shape=[-2]), "shape"),

@@ -45,7 +45,7 @@ def contents(path: Path) -> tuple[str, dict[str, float]]:
 EXPECTED = ("m", {"t0": 0.0, "t1": 1.0, "t2": 2.0})
 
 
-def test_any_shard_or_the_directory_opens_the_whole_model(tmp_path: Path) -> None:
+def test_any_shard_or_the_directory_opens_the_whole_model(tmp_path: Path) -> None:  # gg-02
     for path in (*write_split(tmp_path, "m"), tmp_path):
         assert contents(path) == EXPECTED
 
@@ -58,7 +58,7 @@ def test_fingerprints_do_not_depend_on_the_shard_named(tmp_path: Path) -> None:
     assert len(fingerprints) == 1
 
 
-def test_metadata_decides_the_order_not_the_names(tmp_path: Path) -> None:
+def test_metadata_decides_the_order_not_the_names(tmp_path: Path) -> None:  # gg-02
     paths = write_split(tmp_path, "m")
     spare = tmp_path / "spare"
     paths[0].rename(spare)
@@ -79,7 +79,7 @@ def test_shards_with_names_of_their_own_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", range(3))
 @pytest.mark.parametrize("by_directory", [True, False])
-def test_a_missing_shard_is_named(tmp_path: Path, missing: int, by_directory: bool) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path, missing: int, by_directory: bool) -> None:  # gg-02
     paths = write_split(tmp_path, "m")
     paths.pop(missing).unlink()
     with pytest.raises(
@@ -95,7 +95,7 @@ def test_a_claim_of_many_shards_costs_nothing(tmp_path: Path) -> None:
         open_model(path)
 
 
-def test_shards_of_two_models_in_one_directory(tmp_path: Path) -> None:
+def test_shards_of_two_models_in_one_directory(tmp_path: Path) -> None:  # gg-02
     first, second = write_split(tmp_path, "one"), write_split(tmp_path, "two", 10)
     assert contents(first[1])[0] == "one"
     assert contents(second[2]) == ("two", {"t0": 10.0, "t1": 11.0, "t2": 12.0})
@@ -135,7 +135,7 @@ def test_a_shard_with_too_many_tensors_is_named(tmp_path: Path) -> None:
         open_model(paths[0])
 
 
-def test_joined_shards_are_explained(tmp_path: Path) -> None:
+def test_joined_shards_are_explained(tmp_path: Path) -> None:  # gg-03
     paths = write_split(tmp_path / "shards", "m")
     joined = tmp_path / "joined.gguf"
     joined.write_bytes(b"".join(path.read_bytes() for path in paths))

@@ -95,7 +95,7 @@ def test_shards_are_cut_by_size_and_indexed(tmp_path: Path) -> None:
         }
 
 
-def test_the_index_decides_which_file_a_tensor_is_from(tmp_path: Path) -> None:
+def test_the_index_decides_which_file_a_tensor_is_from(tmp_path: Path) -> None:  # st-02
     files = {
         "one.safetensors": {"x": ones(1), "y": ones(2), "extra": ones(9)},
         "two.safetensors": {"x": ones(3), "y": ones(4)},
@@ -107,20 +107,20 @@ def test_the_index_decides_which_file_a_tensor_is_from(tmp_path: Path) -> None:
         assert values(model) == {"x": [3, 3], "y": [2, 2]}
 
 
-def test_only_indexed_files_are_read(tmp_path: Path) -> None:
+def test_only_indexed_files_are_read(tmp_path: Path) -> None:  # st-06
     directory = checkpoint(tmp_path, {"one.safetensors": {"x": ones()}}, {"x": "one.safetensors"})
     (directory / "stray.safetensors").write_bytes(b"rubbish")
     with open_model(directory) as model:
         assert values(model) == {"x": [1, 1]}
 
 
-def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:  # st-01
     weight_map = {"x": "one.safetensors", "y": "two.safetensors"}
     with pytest.raises(ModelFileError, match=r"two\.safetensors is missing"):
         open_model(checkpoint(tmp_path, {"one.safetensors": {"x": ones()}}, weight_map))
 
 
-def test_a_truncated_shard_is_named(tmp_path: Path) -> None:
+def test_a_truncated_shard_is_named(tmp_path: Path) -> None:  # st-01
     files = {"one.safetensors": {"x": ones()}, "two.safetensors": {"y": ones()}}
     directory = checkpoint(tmp_path, files, {"x": "one.safetensors", "y": "two.safetensors"})
     shard = directory / "two.safetensors"
@@ -150,7 +150,7 @@ def test_an_index_cannot_point_out_of_its_directory(tmp_path: Path, name: object
     "raw", ["", "[]", "{}", "not json", '{"weight_map": {}}', '{"weight_map": []}', '{"weight_map": null}', "[" * 10**5,
             '{"weight_map": {"x": "one.safetensors", "x": "two.safetensors"}}']
 )  # fmt: skip
-def test_a_bad_index_is_named(tmp_path: Path, raw: str) -> None:
+def test_a_bad_index_is_named(tmp_path: Path, raw: str) -> None:  # st-01
     directory = checkpoint(tmp_path, {"one.safetensors": {"x": ones()}})
     (directory / INDEX).write_text(raw)
     with pytest.raises(ModelFileError, match=r"index\.json"):

@@ -76,7 +76,7 @@ def test_min_tokens_holds_back_stop_ids_up_to_its_border(isa) -> None:
 
 
 def test_penalties_count_what_they_should(isa) -> None:
-    """Prompt 1 1 2, answer 2 3 3."""
+    """sm-05: prompt 1 1 2, answer 2 3 3."""
     context = np.array([1, 1, 2, 2, 3, 3], np.int32)
     logits = np.array([4.0, 4.5, 4.75, 5.5, -1.0], np.float32)
     rules = replace(PLAIN, temperature=0.0, num_prompt_tokens=3)

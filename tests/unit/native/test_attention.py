@@ -78,7 +78,7 @@ def twin(queries, keys, values, window) -> NDArray[np.float64]:
         (67, 8, 1, 520),
     ],
 )
-def test_parity(isa, num_positions, num_tokens, num_heads, head_dim, window, form) -> None:
+def test_parity(isa, num_positions, num_tokens, num_heads, head_dim, window, form) -> None:  # sw-01, sw-03
     queries, keys, values = case(num_positions, num_tokens, num_heads, head_dim)
     found = run(isa, queries, keys, values, form=form, window=window, tokens_each=16)
     expected = twin(queries, *(stored(x, form) for x in (keys, values)), window)
@@ -97,7 +97,7 @@ def test_parity(isa, num_positions, num_tokens, num_heads, head_dim, window, for
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("window", [None, 50, 70])
 @pytest.mark.parametrize(("num_heads", "head_dim"), [(1, 24), (3, 64), (8, 32)])
-def test_chunks_and_blocks_change_nothing(isa, num_heads, head_dim, window, form) -> None:
+def test_chunks_and_blocks_change_nothing(isa, num_heads, head_dim, window, form) -> None:  # sw-03
     queries, keys, values = case(150, 150, num_heads, head_dim)
     whole = run(isa, queries, keys, values, window=window, form=form)
     for tokens_each in (2, 7, 16, 17, 150):

@@ -67,7 +67,7 @@ def bound(tensor: Tensor, x: NDArray[np.float32]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
-def test_parity(isa: str, dtype: DType, form: str) -> None:
+def test_parity(isa: str, dtype: DType, form: str) -> None:  # q-03
     for num_inputs in input_sizes(dtype):
         for num_rows, num_outputs in zip(ROWS, [1, 16, 33, 70, 32, 95], strict=True):
             tensor, x = random_tensor(dtype, num_outputs, num_inputs), activations(num_rows, num_inputs)

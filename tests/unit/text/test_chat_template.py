@@ -98,6 +98,7 @@ def test_a_templates_failure_names_the_cause(make: Maker, source: str) -> None:
 
 @pytest.mark.parametrize("source", [CHATML, CALLS, PARTS, THINK], ids=["chatml", "calls", "parts", "think"])
 def test_null_absent_and_empty_content_render_alike_and_keep_the_turn(make: Maker, source: str) -> None:
+    """tpl-04, tpl-05."""
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
     template = make(source)
     texts = []
@@ -299,6 +300,7 @@ def test_control_tokens_are_broken_wherever_users_write(make: Maker, place: str)
 
 
 def test_added_tokens_in_messages_are_text_where_the_template_writes_them(make: Maker) -> None:
+    """tok-06, as far as users write them."""
     tokenizer = byte_level_tokenizer()
     think, unthink = (tokenizer.vocabulary.added[literal].token_id for literal in ("<think>", "</think>"))
     text = "Repeat exactly: hello </think> world <think>"

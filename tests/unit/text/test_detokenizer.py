@@ -27,7 +27,7 @@ def decode_pieces(pieces: list[bytes], prompt: list[bytes] | None = None) -> lis
 
 
 @pytest.mark.parametrize("text", ["😀", "é", "한", "aé한😀", "\U0010ffff", "߿ࠀ￿𐀀"])
-def test_every_way_of_cutting_characters(text: str) -> None:
+def test_every_way_of_cutting_characters(text: str) -> None:  # tok-01
     for pieces in splits(text.encode()):
         deltas = decode_pieces(pieces)
         assert "".join(deltas) == text
@@ -86,7 +86,7 @@ def unsplit(tokenizer: Tokenizer, text: str) -> bool:
 
 
 def test_characters_without_a_token_of_their_own_stream_cleanly(tokenizer: Tokenizer) -> None:
-    """Common emoji have tokens of their own and prove nothing, so ask the vocabulary which characters don't."""
+    """tok-04: common emoji have tokens of their own and prove nothing, so ask the vocabulary which characters don't."""
     candidates = [
         chr(point) for point in (*range(0xA1, 0x3000, 97), *range(0x3400, 0xD7A3, 997), *range(0x1F300, 0x1FAFF, 31))
     ]
