@@ -247,7 +247,7 @@ def test_a_batch_is_cancelled_with_what_it_has(server: Server) -> None:
     with gate() as held:
         server.says("quick")
         quick = line("quick", prompt=server.hi)
-        server.says(held, "slow")
+        server.says("as slow as it takes for the quick one to end", held, "slow")
         batch = submit(server, [quick, *(line(f"slow {n}", prompt=server.hi + f" {n}") for n in range(50))])
         wait_until(lambda: server.openai.batches.retrieve(batch.id).request_counts.completed == 1)  # type: ignore[union-attr]
         with pytest.raises(openai.ConflictError):
@@ -271,7 +271,7 @@ def test_a_batch_expires_with_what_it_has(server: Server) -> None:
     with gate() as held:
         server.says("quick")
         quick = line("quick", prompt=server.hi)
-        server.says(held, "slow")
+        server.says("as slow as it takes for the quick one to end", held, "slow")
         slow = line("slow", prompt=server.hi)
         batch = ended(server, submit(server, [quick, slow], completion_window="1s"))
     assert batch.status == "expired"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from freehold.errors import RequestError
+from freehold.grammar.constraint import Choice, JsonObject, JsonSchema, Lark, Regex
 from freehold.text.params import SamplingParams, context_room
 
 VOCAB = 100
@@ -28,6 +29,7 @@ ACCEPTED: dict[str, list[Any]] = {
     "allowed_token_ids": [None, [0], (0, VOCAB - 1), {5, 6}, [7] * 65536],
     "logprobs": [None, 0, 20],
     "prompt_logprobs": [None, 0, 20],
+    "structured_outputs": [None, JsonObject(), JsonSchema(True), Regex("a"), Choice(["a"]), Lark('start: "a"')],
 }
 REFUSED: dict[str, list[Any]] = {
     "temperature": [-1, -0.0001, 100.1, math.nan, math.inf, -math.inf, "1", None, True, [1]],
@@ -52,6 +54,7 @@ REFUSED: dict[str, list[Any]] = {
     "allowed_token_ids": [[], (), set(), [-1], [VOCAB], [1.0], [True], ["1"], [None], 5, "12", [0] * 65537],
     "logprobs": [-1, 21, 1.5, "1", True],
     "prompt_logprobs": [-1, 21, 1.5, "1", False],
+    "structured_outputs": ["a", {}, {"type": "object"}, ["a"], 1, True],
 }
 
 HUGE = [10**400, -(10**400), 10**5000, [10**5000], {"a": 10**5000}]
