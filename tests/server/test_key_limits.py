@@ -154,10 +154,11 @@ def test_a_client_that_leaves_pays_for_what_was_done(limited: Callable[..., Limi
     client = limited(tokens_per_minute=10_000)
     server = client.server
     server.says(*[SLOW, 40] * 4000, ends=False)
+    before = server.engine.ledger().published_ids
     connection = raw_request(server, {"max_tokens": 4000, "stream": stream}, headers=client.headers)
     wait_until(lambda: server.engine.num_live == 1)
     assert client.spent() > 4000
-    time.sleep(0.3)
+    wait_until(lambda: server.engine.ledger().published_ids > before + 3)
     connection.close()
     wait_until(lambda: client.meter.num_running == 0)
     assert 10 < client.spent() < 500
