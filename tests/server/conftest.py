@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.server.families import QWEN, family
 from tests.server.running import Server, Start
 
 from freehold.config import EngineConfig
@@ -34,6 +35,13 @@ def starting(text: TextAssets) -> Iterator[Start]:
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def qwen(text: TextAssets) -> Iterator[Server]:
+    """A model that thinks and calls tools."""
+    with starting(text) as start:
+        yield start(family(text, QWEN, added=("<think>", "</think>")))
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.server.anthropic_client import OSLO, THOUGHT, TOOLS, asked, both, call, client, close_clients, count, create
-from tests.server.conftest import starting
-from tests.server.families import QWEN, family
 from tests.server.running import Server, Start
 
 from freehold.config import EngineConfig
@@ -23,13 +21,6 @@ from freehold.files.vocabulary import TextAssets
 def closing() -> Iterator[None]:
     yield
     close_clients()
-
-
-@pytest.fixture(scope="module")
-def qwen(text: TextAssets) -> Iterator[Server]:
-    """A model that thinks and calls tools."""
-    with starting(text) as start:
-        yield start(family(text, QWEN, added=("<think>", "</think>")))
 
 
 def test_an_answer(server: Server) -> None:

@@ -6,24 +6,13 @@ from typing import Any
 import anthropic
 import pytest
 from tests.server.anthropic_client import NOW, WEATHER, both, close_clients, create, lasting
-from tests.server.conftest import starting
-from tests.server.families import QWEN, family
 from tests.server.running import Server
-
-from freehold.files.vocabulary import TextAssets
 
 
 @pytest.fixture(scope="module", autouse=True)
 def closing() -> Iterator[None]:
     yield
     close_clients()
-
-
-@pytest.fixture(scope="module")
-def qwen(text: TextAssets) -> Iterator[Server]:
-    """A model that thinks and calls tools."""
-    with starting(text) as start:
-        yield start(family(text, QWEN, added=("<think>", "</think>")))
 
 
 def test_what_was_reused_of_the_prompt_is_told(server: Server) -> None:

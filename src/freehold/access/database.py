@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from freehold.errors import StateError
+from freehold.transactions import transaction
 
 FORMAT_VERSION = 1
 """Of the tables below. A file of another version is refused, not guessed at."""
@@ -71,18 +72,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                 f"{path} has format {version}, and this version of Freehold reads format {FORMAT_VERSION}; use the "
                 "version that made it, or move it away"
             )
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing, while nobody else writes."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
 
 
 @contextmanager

@@ -4,9 +4,9 @@ import sqlite3
 
 import msgspec
 
-from freehold.access.database import transaction
 from freehold.access.keys import Key, KeyId, KeyLimits, Scope, digest, new_id, new_secret
 from freehold.errors import ConfigError
+from freehold.transactions import transaction
 
 MAX_KEYS = 10_000
 """Keys that may be in use at once: each can be a label in the metrics."""

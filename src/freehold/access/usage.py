@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from freehold.access.database import transaction
 from freehold.access.keys import KeyId
+from freehold.transactions import transaction
 
 Outcome = Literal["completed", "cancelled", "failed", "refused"]
 """How a request ended: answered; its client left; an error of the server's; one of the client's, or a limit."""

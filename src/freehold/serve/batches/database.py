@@ -7,10 +7,11 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from freehold.errors import FreeholdError, ResourceError
+from freehold.transactions import transaction
 
 FORMAT = 1
 
@@ -109,21 +110,9 @@ class Database:
         """Change something for each row, inside `transaction`."""
         self._connection.executemany(statement, rows)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All that is written inside holds, or none of it does.
-
-        Raises:
-            sqlite3.OperationalError: the disk is full or broken.
-        """
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+    def transaction(self) -> AbstractContextManager[None]:
+        """See `freehold.transactions.transaction`."""
+        return transaction(self._connection)
 
     def _prepare(self) -> None:
         for pragma in ("journal_mode = WAL", "synchronous = FULL"):
