@@ -62,9 +62,9 @@ def test_at_the_first_start_it_is_an_error(
 
 @pytest.mark.parametrize("point", LOAD_POINTS, ids=lambda point: point.name)
 def test_in_a_thread_a_load_that_fails_leaves_nothing_behind(point: Point, model_path: Path) -> None:
-    def left() -> tuple[int, int]:
+    def left() -> tuple[set[threading.Thread], int]:
         gc.collect()  # pytest's last error holds what it met
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+        return set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
 
     with armed(Fault(point, Error(MemoryError("planted")))):
         for number in range(6):
@@ -72,8 +72,8 @@ def test_in_a_thread_a_load_that_fails_leaves_nothing_behind(point: Point, model
                 Engine.start(config(model_path))
             if number == 0:
                 before = left()
-        num_threads, num_descriptors = left()
-    assert num_threads == before[0]
+        threads, num_descriptors = left()
+    assert threads <= before[0], "threads that earlier tests left may end meanwhile; none may be new"
     assert num_descriptors <= before[1]
     with Engine.start(config(model_path)) as engine:
         assert engine.health().ok
