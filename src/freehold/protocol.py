@@ -207,6 +207,24 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     logprobs: tuple[Logprobs, ...] = ()
 
 
+class Stages(msgspec.Struct, frozen=True, array_like=True):
+    """When a request went from one stage to the next in the engine: seconds of the monotonic clock, which all processes
+    of a machine share.
+
+    Attributes:
+        arrived_s: the scheduler took it on. Until `started_s` it waits.
+        started_s: it first had a row in a step. Until `first_token_s` its prompt is computed.
+        first_token_s: its first id was known. Until `ended_s` the answer grows.
+        num_preemptions: times that its blocks were taken from it.
+    """
+
+    arrived_s: float
+    started_s: float | None
+    first_token_s: float | None
+    ended_s: float
+    num_preemptions: int = 0
+
+
 class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The one terminal event of a request.
 
@@ -217,6 +235,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         num_cached_tokens: of the prompt's, those whose keys and values were reused instead of computed.
         code: machine-readable cause if `reason` is ``failed``, such as ``numeric_error``.
         message: a sentence for people if `reason` is ``failed``.
+        stages: None if the engine ended without telling.
     """
 
     request_id: RequestId
@@ -227,6 +246,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     stop_id: int | None = None
     code: str | None = None
     message: str | None = None
+    stages: Stages | None = None
 
 
 Event = PromptLogprobs | Tokens | Finish
