@@ -1,0 +1,1 @@
+"""Load tests of any OpenAI-compatible server: clients, clocks, workloads, statistics, results."""

@@ -1,0 +1,1 @@
+"""What is asked: conversations, made or read from files."""
