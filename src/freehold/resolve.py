@@ -19,7 +19,8 @@ import msgspec
 from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
-from freehold.settings import DEFAULT_MODEL, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, format_size, parse_size
+from freehold.setting_kinds import format_size, parse_size
+from freehold.settings import DEFAULT_MODEL, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting
 
 DEFAULT_KV_BYTES = 512 << 20
 """Default KV cache: enough for some full-length requests of a small model, and untouched blocks cost nothing."""

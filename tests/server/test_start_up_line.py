@@ -18,7 +18,7 @@ from freehold.files.model import open_model
 from freehold.machine import Machine
 from freehold.protocol import EngineInfo
 from freehold.serve.server import _announcement
-from freehold.settings import parse_size
+from freehold.setting_kinds import parse_size
 
 MACHINE = Machine(
     num_cores=4,

@@ -10,7 +10,7 @@ from pathlib import Path
 from freehold import __version__, resolve
 from freehold.errors import ConfigError, UserError
 from freehold.machine import read_machine
-from freehold.settings import format_size
+from freehold.setting_kinds import format_size
 
 SMALL_DISK_BYTES = 1 << 30
 _LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "httptools")

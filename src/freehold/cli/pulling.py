@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from freehold import resolve
 from freehold.errors import ModelNotFoundError
-from freehold.settings import format_size
+from freehold.setting_kinds import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

@@ -9,7 +9,8 @@ from freehold import resolve
 from freehold.cli.options import HomeOption
 from freehold.cli.pulling import pull as pull_model
 from freehold.errors import ConfigError, printable
-from freehold.settings import DEFAULT_MODEL, format_size
+from freehold.setting_kinds import format_size
+from freehold.settings import DEFAULT_MODEL
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="smollm2, org/name or org/name/file.gguf.")]
 

@@ -29,7 +29,7 @@ from freehold.sched.pace import StepPace
 from freehold.sched.policy import POLICIES
 from freehold.sched.scheduler import Scheduler
 from freehold.sched.thrash import ThrashAlarm
-from freehold.settings import format_size
+from freehold.setting_kinds import format_size
 
 SMALLEST_CONTEXT = 256
 """Tokens that must fit if no context length is asked for; fewer only for models trained for fewer."""

@@ -45,7 +45,7 @@ from freehold.serve.entrance.descriptors import max_connections
 from freehold.serve.operation.profiler import Profiler
 from freehold.serve.service import Service
 from freehold.serve.warmup import read_prefixes
-from freehold.settings import format_size
+from freehold.setting_kinds import format_size
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 60

@@ -9,7 +9,8 @@ from freehold import resolve
 from freehold.config import EngineConfig
 from freehold.errors import ConfigError, ModelNotFoundError, ResourceError
 from freehold.machine import Machine
-from freehold.settings import SETTINGS, parse_size
+from freehold.setting_kinds import parse_size
+from freehold.settings import SETTINGS
 
 GIB = 1 << 30
 MACHINE = Machine(
