@@ -20,7 +20,6 @@ from freehold.setting_kinds import Kind, parse_size
 from freehold.setting_kinds import choice as _choice
 from freehold.setting_kinds import file as _file
 from freehold.setting_kinds import folder as _folder
-from freehold.setting_kinds import format_size as format_size
 from freehold.setting_kinds import integer as _integer
 from freehold.setting_kinds import number as _number
 from freehold.setting_kinds import origin as _origin
