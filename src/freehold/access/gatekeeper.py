@@ -82,6 +82,11 @@ class Gatekeeper:
             self._meters[key_id] = Meter(key, self._spent.get(key_id, {}), self._clocks)
         return self._meters[key_id]
 
+    def name_of(self, key_id: str) -> str:
+        """The name that a key was given, or its id if it is gone; empty for no key."""
+        key = self._keys.get(KeyId(key_id))
+        return key_id if key is None else key.name
+
     def count(self, account: Account, used: Usage) -> None:
         """Add to the ledger."""
         if self._bookkeeper is not None:

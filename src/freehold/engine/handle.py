@@ -229,6 +229,11 @@ class EngineHandle(ABC):
         return self._door.limits.max_reqs
 
     @property
+    def max_num_batched_tokens(self) -> int:
+        """Tokens that one step may compute."""
+        return self._limits.max_num_batched_tokens
+
+    @property
     def num_live(self) -> int:
         """Accepted requests that have not ended."""
         return len(self._live)

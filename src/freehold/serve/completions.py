@@ -1,5 +1,6 @@
 """``POST /v1/completions``."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from freehold.errors import RequestError
 from freehold.serve import body as bodies
 from freehold.serve.answer import Head, respond
 from freehold.serve.entrance.caller import caller_of
+from freehold.serve.entrance.record import record_of
 from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece, plan_jobs
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs
@@ -66,6 +68,7 @@ async def create_completion(request: Request) -> Response | ASGIApp:
         places = service.enter(num_answers, held)
         encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body, least_room)
         prompts = await while_connected(request.receive, encoding)
+        record_of(request.scope).tokenized_s = time.monotonic()
         ids = [prompt.ids for prompt in prompts]
         grammar = await compile_grammar(service, request.receive, wanted(body))
         jobs = plan_jobs(

@@ -16,6 +16,8 @@ from freehold.serve.batches.schema import (
 from freehold.serve.chat.chat import create_chat
 from freehold.serve.completions import create_completion
 from freehold.serve.endpoint import ANY_KEY, GENERATING, NO_KEY, Endpoint
+from freehold.serve.live.routes import live as live_state
+from freehold.serve.live.schema import LiveAnswer
 from freehold.serve.messages.routes import count_tokens, create_message
 from freehold.serve.messages.schema import (
     MESSAGES_PATH,
@@ -142,6 +144,9 @@ _ABOUT = (
         method="POST", path="/debug/profile", needs="debug", handler=profile,
         body=ProfileRequest, answer=ProfileAnswer, media=(*_JSON, *_PLAIN), query={"format": FORMS},
         errors=frozenset({404, 409, 501, 503}),
+    ),
+    Endpoint(
+        method="GET", path="/debug/live", needs="metrics", handler=live_state, answer=LiveAnswer, query={"since": ()}
     ),
     Endpoint(method="GET", path="/openapi.json", needs=ANY_KEY, handler=openapi, media=_JSON),
     Endpoint(method="GET", path="/metrics", needs="metrics", handler=metrics, media=_PLAIN),

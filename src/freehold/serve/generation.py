@@ -86,11 +86,11 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
     Raises:
         EngineError: the engine failed, ended or cancelled a request; the others are aborted.
     """
+    record.queued_s = time.monotonic()
     async with aclosing(_answer(engine, 0, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
         async for piece in pieces:
             if piece.delta.token_ids:
-                record.first_s = record.first_s or time.monotonic()
-                record.num_output_tokens += len(piece.delta.token_ids)
+                record.note_tokens(piece.index, len(piece.delta.token_ids))
             if (result := piece.result) is not None:
                 if jobs[piece.index].generate.sampling.choice == 0:
                     record.num_cached_tokens += result.num_cached_tokens

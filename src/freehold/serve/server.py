@@ -42,6 +42,8 @@ from freehold.serve.chat.dialect import dialect_of
 from freehold.serve.entrance.access import open_access
 from freehold.serve.entrance.connection import Connection
 from freehold.serve.entrance.descriptors import max_connections
+from freehold.serve.live.board import Board
+from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
 from freehold.serve.service import Service
 from freehold.serve.warmup import read_prefixes
@@ -135,7 +137,12 @@ def build_service(
     gatekeeper.start()
     grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
     batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
-    return Service(engine, text, config, grammars, dialect_of(text, config), gatekeeper, profiler, batches)
+    counts = Counts()
+    board = Board(engine.engine, counts)
+    board.start()
+    return Service(
+        engine, text, config, grammars, dialect_of(text, config), gatekeeper, counts, board, profiler, batches
+    )
 
 
 def build_server(service: Service) -> uvicorn.Server:

@@ -18,6 +18,7 @@ from freehold.serve.chat.dialect import Dialect
 from freehold.serve.entrance.caller import Caller
 from freehold.serve.failure import HttpError
 from freehold.serve.lanes import TextLanes
+from freehold.serve.live.board import Board
 from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
 from freehold.text.params import check_may_fit
@@ -53,6 +54,7 @@ class Service:
         batches: None if nothing is kept on disk.
         created: when the server started, in Unix seconds.
         gatekeeper: who may enter.
+        board: what the server sees of itself.
     """
 
     engine: AsyncEngine
@@ -61,11 +63,12 @@ class Service:
     grammars: GrammarCompiler
     dialect: Dialect
     gatekeeper: Gatekeeper
+    counts: Counts
+    board: Board
     profiler: Profiler | None = None
     batches: BatchLane | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
-    counts: Counts = field(default_factory=Counts)
     lanes: TextLanes = field(default_factory=TextLanes)
 
     @property

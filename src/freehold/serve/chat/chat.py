@@ -1,5 +1,6 @@
 """``POST /v1/chat/completions``."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from freehold.serve.chat.prompt import render
 from freehold.serve.chat.thinking import thinking_limit
 from freehold.serve.chat.wish import answer_wish
 from freehold.serve.entrance.caller import Caller, caller_of
+from freehold.serve.entrance.record import record_of
 from freehold.serve.generation import plan_jobs
 from freehold.serve.parameters import handling_of, sampling_params, wants_usage
 from freehold.serve.reply import while_connected
@@ -88,6 +90,7 @@ async def answer(request: Request, body: ChatRequest, num_bytes: int, surface: S
     with held:
         places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
+        record_of(request.scope).tokenized_s = time.monotonic()
         handling = _with_reading(service, body, use, prompt_ids, handling)
         if surface.pin is not None:
             pinning = service.lanes.run(num_bytes, surface.pin, service, prompt_ids)

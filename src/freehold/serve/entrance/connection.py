@@ -5,6 +5,8 @@ doesn't read. Reading is bounded in time and size here; what a body may hold is 
 """
 
 import asyncio
+import fcntl
+import sys
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from freehold.serve.entrance.http_parser import HttpParser
+from freehold.serve.entrance.record import UNREAD_KEY
 from freehold.serve.schema import Failure, FailureBody
 
 MAX_HEAD_BYTES = 32 << 10
@@ -21,6 +24,9 @@ BODY_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 30.0
 """So long may a client take nothing of what waits for it."""
 
+
+_SIOCOUTQNSD = 0x894B
+"""Linux: bytes in a TCP socket that were not sent yet."""
 
 TOO_MANY = "there are too many connections to this server; close idle ones and try again"
 
@@ -124,6 +130,7 @@ class Connection(HttpToolsProtocol):
         self._is_in_head = False
         self._set_deadline(BODY_TIMEOUT_S)
         super().on_headers_complete()
+        self.scope[UNREAD_KEY] = self.count_unread  # type: ignore[literal-required]
         if self.scope["http_version"] == "1.0":
             self.cycle.send = _until_closed(self.cycle)  # type: ignore[method-assign, assignment]
 
@@ -148,6 +155,19 @@ class Connection(HttpToolsProtocol):
         """Close if a request is still arriving: nothing has begun that it could wait for."""
         if self._deadline is not None and not self._is_answering:
             self.transport.close()
+
+    def count_unread(self) -> int:
+        """Bytes of the answer that the client's side has no room for: they wait here, or in the system unsent. What is
+        on its way isn't among them."""
+        num_bytes = self.transport.get_write_buffer_size()
+        socket = self.transport.get_extra_info("socket")
+        if socket is None or self.transport.is_closing():
+            return num_bytes
+        try:
+            answer = fcntl.ioctl(socket.fileno(), _SIOCOUTQNSD, bytes(4))
+        except OSError:  # not TCP
+            return num_bytes
+        return num_bytes + int.from_bytes(answer, sys.byteorder)
 
     @property
     def _is_answering(self) -> bool:

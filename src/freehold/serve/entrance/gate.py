@@ -1,6 +1,7 @@
 """The gate: who may go on to the application. Closed by default: a path that nobody listed is an administrator's."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 from starlette.applications import Starlette
@@ -35,6 +36,7 @@ class Gate:
         self._app = app
         self._gatekeeper = service.gatekeeper
         self._counts = service.counts
+        self._board = service.board
         self._model = service.config.served_model_name
         self._needs = needs
         self._public = {path for path, need in needs.items() if need == NO_KEY}
@@ -82,7 +84,8 @@ class Gate:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_on)
+            with self._board.following(record, endpoint) if endpoint in _IN_LEDGER else nullcontext():
+                await self._app(scope, receive, send_on)
         finally:
             used = _used(visit, record)
             visit.settle(used.num_tokens)

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from freehold.logs import with_fields
-from freehold.serve.entrance.record import RECORD_KEY, Record
+from freehold.serve.entrance.record import RECORD_KEY, UNREAD_KEY, Record, no_bytes
 from freehold.serve.failure import HttpError, refusal
 from freehold.serve.messages.failure import is_of_messages
 
@@ -42,7 +42,8 @@ class Guard:
             return
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        record = Record(given if _ID.fullmatch(given) else f"req-{uuid.uuid4().hex}")
+        request_id = given if _ID.fullmatch(given) else f"req-{uuid.uuid4().hex}"
+        record = Record(request_id, scope.get(UNREAD_KEY, no_bytes))
         scope[RECORD_KEY] = record
 
         async def send_on(message: Message) -> None:

@@ -3,11 +3,19 @@
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
 
 from starlette.types import Scope
 
+from freehold.protocol import ServiceClass, Stages
+
 RECORD_KEY = "freehold.record"
 """Where a request's scope has its record."""
+
+UNREAD_KEY = "freehold.unread"
+"""Where the scope of one that came over a connection has a function that tells how many bytes its client has no room
+for."""
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 _NAME_LENGTH = 60
@@ -15,6 +23,36 @@ _NUM_NAMES = 20
 
 CLIENT_LEFT = 499
 """Status in the log of a request whose client left, as nginx writes it."""
+
+
+class Watcher(Protocol):
+    """Who wants to know of a request while it runs."""
+
+    def saw_first_token(self, record: "Record") -> None:
+        """The first token of any of its answers has come."""
+        ...
+
+    def saw_tokens(self, num_tokens: int, gap_s: float | None) -> None:
+        """New tokens of an answer have come, so many seconds after the ones before; None: they are the first."""
+        ...
+
+
+class Unwatched:
+    """Nobody."""
+
+    def saw_first_token(self, record: "Record") -> None:
+        """Nothing follows from it."""
+
+    def saw_tokens(self, num_tokens: int, gap_s: float | None) -> None:
+        """Nothing follows from it."""
+
+
+UNWATCHED = Unwatched()
+
+
+def no_bytes() -> int:
+    """What a client leaves unread that is none: requests from within."""
+    return 0
 
 
 class Record:
@@ -29,12 +67,35 @@ class Record:
         ignored_fields: of the body, as clients spelled them; what was asked for there is not done.
         refusal: code and field of an error that the client can put right.
         key_id: whose it is; empty while no key exists.
+        tokenized_s: when its prompt was known; seconds of the monotonic clock, as all that follow.
+        queued_s: when it went into the engine.
+        last_s: when its newest token came.
+        stages: of each answer that has ended in the engine.
+        ended_s: when its reply was complete or broken off.
+        unread_s: how long its client had no room for what was there.
+        num_unread_bytes: what there was that its client had no room for, when somebody last looked.
+        num_answers: that it asked for.
+        count_unread: how many bytes its client has no room for now.
+        watcher: is told of tokens as they come.
     """
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, request_id: str, count_unread: Callable[[], int] = no_bytes) -> None:
         self.request_id = request_id
         self.started_s = time.monotonic()
         self.first_s: float | None = None
+        self.tokenized_s: float | None = None
+        self.queued_s: float | None = None
+        self.last_s: float | None = None
+        self.ended_s: float | None = None
+        self.stages: list[Stages] = []
+        self.unread_s = 0.0
+        self.num_unread_bytes = 0
+        self.num_answers = 0
+        self.is_stream = False
+        self.service: ServiceClass = "interactive"
+        self.count_unread = count_unread
+        self.watcher: Watcher = UNWATCHED
+        self._last_s: dict[int, float] = {}  # by answer
         self.status = 0
         self.num_prompt_tokens = 0
         self.num_output_tokens = 0
@@ -47,6 +108,17 @@ class Record:
         self.refusal = ""
         self.key_id = ""
         self.ignored_fields: list[str] = []
+
+    def note_tokens(self, index: int, num_tokens: int) -> None:
+        """New tokens of one of the answers have come."""
+        now_s = time.monotonic()
+        before_s = self._last_s.get(index)
+        self._last_s[index] = self.last_s = now_s
+        self.num_output_tokens += num_tokens
+        if self.first_s is None:
+            self.first_s = now_s
+            self.watcher.saw_first_token(self)
+        self.watcher.saw_tokens(num_tokens, None if before_s is None else now_s - before_s)
 
     @property
     def outcome(self) -> str:

@@ -1,0 +1,224 @@
+"""From what the board has seen to the JSON that tells of it."""
+
+from collections.abc import Mapping
+
+from freehold import __version__
+from freehold.access.keys import KeyId
+from freehold.access.usage import Usage
+from freehold.observe.diagnosis import Diagnosis, diagnose
+from freehold.observe.history import DURATIONS, WINDOWS_S, Moment, Point, Ring, changes
+from freehold.observe.spread import Spread
+from freehold.observe.state import EngineState
+from freehold.serve.live.numbers import RECENT_S, numbers_of
+from freehold.serve.live.requests import requests_of
+from freehold.serve.live.schema import (
+    KV,
+    About,
+    Binding,
+    Columns,
+    History,
+    KeyUse,
+    Latencies,
+    Limits,
+    LiveAnswer,
+    Namespace,
+    Now,
+    Percentiles,
+    Speculation,
+    StepShares,
+    Tier,
+    TokenRates,
+    Waiting,
+)
+from freehold.serve.service import Service
+from freehold.settings import SETTINGS_BY_NAME
+
+MAX_KEYS = 20
+"""Keys whose use is told, the busiest ones."""
+
+SHARED = "shared"
+"""Name of what is everybody's in the KV cache."""
+
+
+def live_answer(service: Service, since_s: float) -> LiveAnswer:
+    """All that is told.
+
+    Args:
+        since_s: Unix seconds; of points and ended requests only the later ones.
+    """
+    history = service.board.history
+    moments = history.recent(RECENT_S)
+    newest = moments[-1] if moments else service.board.moment(lag_s=0.0, num_slow_clients=0)
+    recent = changes(moments[0] if moments else None, newest)
+    return LiveAnswer(
+        cursor=newest.at_s,
+        server=_about(service, newest),
+        binding=_binding(diagnose(numbers_of(service))),
+        now=_now(service, newest, recent),
+        latencies=tuple(_latencies(service, position) for position in range(len(WINDOWS_S))),
+        history=History(fine=_columns(history.fine, since_s), coarse=_columns(history.coarse, since_s)),
+        requests=requests_of(service, since_s),
+    )
+
+
+def _about(service: Service, newest: Moment) -> About:
+    info, engine = service.info, service.engine.engine
+    not_ready = service.not_ready()
+    return About(
+        model=service.config.served_model_name,
+        model_family=info.model_family,
+        backend=info.backend,
+        version=__version__,
+        fingerprint=info.fingerprint,
+        started_at=service.created,
+        uptime_s=round(newest.at_s - service.created, 1),
+        ready=not_ready is None,
+        why_not_ready="" if not_ready is None else str(not_ready),
+        num_engine_starts=engine.num_starts,
+        limits=Limits(
+            max_num_seqs=info.max_num_seqs,
+            max_model_len=info.max_model_len,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            max_num_queued_reqs=engine.max_num_queued_reqs,
+            block_size=info.block_size,
+            kv_tokens=info.kv_tokens,
+        ),
+    )
+
+
+def _binding(found: Diagnosis) -> Binding:
+    flags = tuple(SETTINGS_BY_NAME[name].flag for name in found.settings)
+    return Binding(code=found.code, severity=found.severity, sentence=found.sentence, settings=flags)
+
+
+def _now(service: Service, newest: Moment, recent: Point) -> Now:
+    engine = newest.engine
+    waiting = engine.waiting if engine is not None else None
+
+    def rate(name: str) -> float:
+        return round(recent.get(name) or 0.0, 4)
+
+    return Now(
+        at=round(newest.at_s, 3),
+        engine_age_s=None if engine is None else round(max(0.0, newest.at_s - service.board.wall_s - engine.at_s), 3),
+        running=newest.num_running if engine is None else engine.num_running,
+        prefilling=0 if engine is None else engine.num_prefilling,
+        waiting=Waiting(
+            total=waiting.total if waiting else 0,
+            rows=waiting.rows if waiting else 0,
+            blocks=waiting.blocks if waiting else 0,
+            leader=waiting.leader if waiting else 0,
+            grammar=waiting.grammar if waiting else 0,
+            order=waiting.order if waiting else 0,
+        ),
+        num_inside=service.load.num_answers,
+        kv=_kv(service, engine),
+        hit_rate=recent.get("hit_rate"),
+        preemptions_per_s=rate("preemptions"),
+        steps_per_s=rate("steps"),
+        step_shares=StepShares(plan=rate("plan"), run=rate("run"), apply=rate("apply"), idle=rate("idle")),
+        tokens_per_s=TokenRates(
+            computed=rate("computed"), recomputed=rate("recomputed"), cached=rate("cached"), output=rate("output")
+        ),
+        speculation=_speculation(recent),
+        num_slow_clients=newest.num_slow_clients,
+        server_cpu=rate("server_cpu"),
+        loop_lag_s=round(newest.lag_s, 4),
+        rejected_per_s=rate("rejected"),
+        keys=_keys(service),
+    )
+
+
+def _kv(service: Service, engine: EngineState | None) -> KV:
+    if engine is None:
+        free = service.info.num_blocks
+        return KV(used=0.0, tiers=(Tier(name="ram", num_blocks=free, held=0, cached=0, pinned=0, free=free),),
+                  by_namespace=())  # fmt: skip
+    use = engine.kv
+    ram = Tier(
+        name="ram",
+        num_blocks=use.num_blocks,
+        held=use.held,
+        cached=use.cached,
+        pinned=use.pinned,
+        free=use.num_blocks - use.held - use.cached,
+    )
+    by_name: dict[str, int] = {}
+    for namespace, num_blocks in use.by_namespace:
+        key_id, _, _ = namespace.partition(" ")
+        name = service.gatekeeper.name_of(KeyId(key_id)) or SHARED
+        by_name[name] = by_name.get(name, 0) + num_blocks
+    spaces = tuple(Namespace(name=name, num_blocks=num) for name, num in by_name.items())
+    return KV(used=round(use.held / max(1, use.num_blocks), 4), tiers=(ram,), by_namespace=spaces)
+
+
+def _speculation(recent: Point) -> Speculation | None:
+    accepted = recent.get("accepted")
+    if accepted is None:
+        return None
+    return Speculation(drafts_per_s=recent["drafts"] or 0.0, accepted=accepted, per_step=recent["per_draft"] or 0.0)
+
+
+def _keys(service: Service) -> tuple[KeyUse, ...]:
+    """What the busiest keys used."""
+    board = service.board
+    used, running = board.used, board.running_by_key
+    minute, hour = board.used_before(60), board.used_before(3600)
+    uses = [
+        _key_use(service, key_id, running[key_id], used.get(key_id, Usage()), minute, hour)
+        for key_id in used.keys() | running.keys()
+    ]
+    uses.sort(key=lambda use: (-use.hour_prompt_tokens - use.hour_output_tokens, -use.num_running, use.key))
+    return tuple(uses[:MAX_KEYS])
+
+
+def _key_use(
+    service: Service,
+    key_id: KeyId,
+    num_running: int,
+    used: Usage,
+    minute: Mapping[KeyId, Usage],
+    hour: Mapping[KeyId, Usage],
+) -> KeyUse:
+    before_minute, before_hour = minute.get(key_id, Usage()), hour.get(key_id, Usage())
+    return KeyUse(
+        key=service.gatekeeper.name_of(key_id),
+        num_running=num_running,
+        minute_requests=used.requests - before_minute.requests,
+        minute_tokens=used.num_tokens - before_minute.num_tokens,
+        hour_requests=used.requests - before_hour.requests,
+        hour_prompt_tokens=used.prompt_tokens - before_hour.prompt_tokens,
+        hour_cached_tokens=used.cached_tokens - before_hour.cached_tokens,
+        hour_output_tokens=used.output_tokens - before_hour.output_tokens,
+    )
+
+
+def _latencies(service: Service, position: int) -> Latencies:
+    windows = service.board.history.windows
+    return Latencies(
+        window_s=WINDOWS_S[position],
+        **{name: _percentiles(windows[name][position].total) for name in DURATIONS},
+    )
+
+
+def _percentiles(spread: Spread) -> Percentiles:
+    return Percentiles(
+        count=spread.num,
+        mean_s=_rounded(spread.mean_s),
+        p50_s=_rounded(spread.quantile(0.5)),
+        p90_s=_rounded(spread.quantile(0.9)),
+        p99_s=_rounded(spread.quantile(0.99)),
+    )
+
+
+def _columns(ring: Ring, since_s: float) -> Columns:
+    at, columns = ring.since(since_s)
+    return Columns(
+        step_s=ring.step_s,
+        at=[round(time, 3) for time in at],
+        columns={name: [_rounded(value) for value in column] for name, column in columns.items()},
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
