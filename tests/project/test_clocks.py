@@ -24,6 +24,7 @@ MEANT = {
     "serve/batches/batch_store.py": "batches end by a time that their clients were told",
     "serve/batches/file_store.py": "files expire, and tell when they were made",
     "serve/batches/run.py": "a batch's time is up when its record says so",
+    "serve/live/board.py": "when a point was taken, for people; measured once, so that points keep their order",
     "serve/service.py": "when the model was loaded, for clients",
     "text/template.py": "a template may ask for today's date",
     "files/digests.py": "compared with times of files",
