@@ -16,6 +16,7 @@ from freehold.engine.handle import EngineHandle, Health
 from freehold.engine.start import load
 from freehold.errors import EngineError
 from freehold.observe.profile import StartProfile, StopProfile
+from freehold.observe.state import EngineState
 from freehold.protocol import Abort, Drain, FinishReason, Generate, TokenTexts
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,9 @@ class Engine(EngineHandle):
             reason = f"the engine is busy but has finished no step for {still_s:.0f} s (at: {progress.place})"
             return Health(False, reason, "engine_stalled")
         return Health(True)
+
+    def state(self) -> EngineState:
+        return self._core.state()
 
     def shutdown(self, deadline_s: float = 0.0) -> None:
         if self.is_forked:

@@ -12,9 +12,11 @@ from freehold.engine.masks import Masks
 from freehold.engine.place import LoopPlace
 from freehold.engine.profiling import Profiling
 from freehold.engine.runner import Runner
+from freehold.engine.snapshot import LoopCounts, Snapshots
 from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import IDLE, StartProfile, StopProfile
+from freehold.observe.state import EngineState
 from freehold.protocol import Abort, Drain, Event, Generate, TokenTexts
 from freehold.sched.check import check_idle, check_scheduler
 from freehold.sched.plan import StepPlan
@@ -103,6 +105,8 @@ class Core:
         self._publish = publish
         self._profiling = profiling
         self._clock = clock
+        self._counts = LoopCounts(clock)
+        self._snapshots = Snapshots(scheduler, self._counts, clock)
         self._deadline_s: float | None = None  # set once draining
         self._running: StepPlan | None = None  # submitted, not yet collected
 
@@ -118,12 +122,14 @@ class Core:
                 if planned.rows:
                     self._enter("submit", Point.SUBMIT)
                     self._runner.submit(planned)
+                    self._counts.submitted(self._scheduler.counts.submitted)
                     self._profiling.submitted(planned.step_id)
                 elif self._running is None and self._scheduler.has_work and not self._scheduler.only_holds:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
                 self._finish_running()
                 self._bring_masks(planned)
                 self._running = planned if planned.rows else None
+                self._snapshots.take_if_due()
         except Exception as error:
             _log.exception("the engine failed")
             self.progress.fault = f"the engine failed: {type(error).__name__}: {error}"
@@ -135,6 +141,10 @@ class Core:
         if self.progress.is_busy:
             return max(0.0, self._clock() - self.progress.moved_s)
         return self.inbox.waiting_s()
+
+    def state(self) -> EngineState:
+        """The newest snapshot. Any thread may ask."""
+        return self._snapshots.newest()
 
     def close(self) -> None:
         """Free the backend's memory, after waiting for submitted steps. Call it when `run` has ended."""
@@ -173,6 +183,7 @@ class Core:
 
     def _enter(self, place: LoopPlace, point: Point | None = None) -> None:
         self.progress.place = place
+        self._counts.enter(place)
         self._profiling.enter(place)
         if point is not None:
             reach(point)
@@ -192,11 +203,8 @@ class Core:
             if self._deadline_s is not None:
                 return False
         self._enter("inbox")
+        messages = self._wait() if is_idle or self._scheduler.only_holds else self.inbox.take(wait=False)
         if is_idle:
-            self._profiling.enter(IDLE)
-        messages = self.inbox.take(wait=is_idle or self._scheduler.only_holds)
-        if is_idle:
-            self._profiling.enter("inbox")
             self.progress.moved_s = self._clock()
             self.progress.is_busy = True
         for message in messages:
@@ -204,6 +212,16 @@ class Core:
         if self._deadline_s is not None and self._clock() >= self._deadline_s:
             self._tell(self._scheduler.end_all("cancelled"))
         return True
+
+    def _wait(self) -> list[Message]:
+        """Sleep until there are messages."""
+        self._snapshots.take()
+        self._counts.enter(IDLE)
+        self._profiling.enter(IDLE)
+        messages = self.inbox.take(wait=True)
+        self._counts.enter("inbox")
+        self._profiling.enter("inbox")
+        return messages
 
     def _handle(self, message: Message) -> None:
         match message:

@@ -16,6 +16,7 @@ from freehold.engine.ledger import Ledger
 from freehold.errors import EngineError, RequestError
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import Profiled, ProfileEnd, ProfileId, StartProfile, StepProfile, StopProfile
+from freehold.observe.state import EngineState
 from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens, TokenTexts
 from freehold.sched.admission import Limits, check
 
@@ -83,6 +84,13 @@ class EngineHandle(ABC):
     @abstractmethod
     def health(self) -> Health:
         """Whether requests can be answered now. Never waits."""
+
+    @abstractmethod
+    def state(self) -> EngineState | None:
+        """The newest snapshot that the engine gave, a heartbeat or a step old; None before the first. Never waits.
+
+        Totals never fall: where one engine took another's place they go on, without what that one did after its last
+        heartbeat."""
 
     @abstractmethod
     def shutdown(self, deadline_s: float = 0.0) -> None:

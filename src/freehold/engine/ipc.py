@@ -19,6 +19,7 @@ from freehold.engine.place import Place
 from freehold.faults import Point, reach
 from freehold.logs import LogFormat
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
+from freehold.observe.state import EngineState
 from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate, TokenTexts
 from freehold.sched.admission import Limits
 
@@ -70,11 +71,13 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
         still_s: seconds for which a busy engine has finished no step, or loading has not moved; 0 if it is idle.
         is_starved: that has lasted for a while, and meanwhile the process used no processor time: it hangs.
         place: where the engine is in its work.
+        state: the newest snapshot; None while the engine loads.
     """
 
     still_s: float
     is_starved: bool
     place: Place
+    state: EngineState | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):

@@ -26,7 +26,7 @@ from freehold.errors import OUT_OF_MEMORY, ResourceError, UserError
 from freehold.faults import Fault, Forced, armed
 from freehold.protocol import Event
 
-BEAT_S = 0.5
+BEAT_S = 0.25
 
 EXIT_FAILED = 70
 

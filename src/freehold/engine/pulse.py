@@ -40,8 +40,8 @@ class Pulse:
             self._cpu_s = time.process_time()
         self._still_s = still_s
         if still_s == 0.0 and not is_busy:
-            return Beat(0.0, False, "idle")
-        return Beat(still_s, still_s > STARVED_S and self._is_unused(still_s), place)
+            return Beat(0.0, False, "idle", core.state())
+        return Beat(still_s, still_s > STARVED_S and self._is_unused(still_s), place, core.state())
 
     def _loading(self) -> Beat:
         """Loading has no steps; it moves as long as it uses the processor, or reads."""

@@ -21,6 +21,7 @@ from freehold.engine.watch import Watch
 from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
 from freehold.logs import LogFormat
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
+from freehold.observe.state import EngineState, continued, without_load
 from freehold.protocol import Abort, Drain, Generate, TokenTexts
 
 TICK_S = 0.25
@@ -57,6 +58,8 @@ class ProcessEngine(EngineHandle):
         self._ready_at: tuple[float, int] | None = None  # when this process was, and requests finished by then
         self._died_s = 0.0
         self._watch: Watch | None = None  # over the newest process, once it was told what to load
+        self._state: EngineState | None = None
+        self._past: EngineState | None = None  # what processes that have ended had counted
         self._is_closing = False
         self._is_abandoned = False  # told to shut down, and didn't
         self._wake = threading.Event()  # begin, or shutdown: no reason to sleep on
@@ -111,6 +114,9 @@ class ProcessEngine(EngineHandle):
         watch = self._watch
         reason = watch.why_not_healthy() if watch else ""
         return Health(not reason, reason, "engine_stalled")
+
+    def state(self) -> EngineState | None:
+        return self._state
 
     def shutdown(self, deadline_s: float = 0.0) -> None:
         if self.is_forked:
@@ -196,6 +202,8 @@ class ProcessEngine(EngineHandle):
             _log.exception("the engine's supervisor failed")
             cause = f"the engine's supervisor failed: {type(error).__name__}: {error}"
         watch, self._watch = self._watch, None
+        if self._state is not None:
+            self._state = self._past = without_load(self._state, time.monotonic())
         with self._lock:
             self._child = None
             self._cause = cause or "the engine's process has ended"
@@ -248,6 +256,7 @@ class ProcessEngine(EngineHandle):
                         self._profile_ended(message)
                     case Beat():
                         watch.heard(message)
+                        self._take_state(message.state)
                     case Ready():
                         self._ready(child, message)
                     case NotLoaded() | Ended():
@@ -255,6 +264,11 @@ class ProcessEngine(EngineHandle):
             if watch.is_idle:
                 self.ledger()  # and with it the lock: if someone holds it for ever, the next turn is late
             self._check_alive(watch)
+
+    def _take_state(self, state: EngineState | None) -> None:
+        """A heartbeat told how the engine is."""
+        if state is not None:
+            self._state = state if self._past is None else continued(self._past, state)
 
     def _check_alive(self, watch: Watch) -> None:
         """

@@ -71,7 +71,8 @@ class Node(Place):
         queue_number: of the node's newest entry in the queue for eviction.
         num_pins: pins that have not expired.
         is_kept: False once it was taken out of the tree.
-        is_public: it belongs to the public namespace.
+        namespace: whom it belongs to.
+        is_public: that is the public one.
         branches: what other namespaces have after it, if it is public.
     """
 
@@ -81,6 +82,7 @@ class Node(Place):
         "ids",
         "is_kept",
         "is_public",
+        "namespace",
         "num_pins",
         "parent",
         "queue_number",
@@ -96,7 +98,8 @@ class Node(Place):
         self.queue_number = 0
         self.num_pins = 0
         self.is_kept = True
-        self.is_public: bool = parent.namespace == PUBLIC if isinstance(parent, Root) else parent.is_public
+        self.namespace: str = parent.namespace
+        self.is_public = self.namespace == PUBLIC
         self.branches: dict[str, Root] = {}
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from freehold.kv.nodes import PUBLIC, Node, Root
+from freehold.kv.nodes import PUBLIC, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Pins:
         """A node has been taken out of the tree."""
         if node.num_pins:
             node.num_pins = 0
-            self._count(_namespace(node), -1)
+            self._count(node.namespace, -1)
 
     def _room(self, namespace: str) -> int:
         """Blocks that a pin may have: what others leave, or an equal share if that is more."""
@@ -131,10 +131,3 @@ class Pins:
                 if node.num_pins == 0:
                     self._count(namespace, -1)
                     self._on_change(node)
-
-
-def _namespace(node: Node) -> str:
-    place: Node | Root = node
-    while isinstance(place, Node):
-        place = place.parent
-    return place.namespace

@@ -10,6 +10,7 @@ a logical clock, blocks of equal cost go in the order of their last use, and cos
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -44,6 +45,7 @@ class PrefixTree:
     """Cached blocks of one pool. Blocks in the tree that nobody holds stay until `evict` takes them.
 
     Attributes:
+        num_blocks: of each namespace.
         pins: which of them go last.
     """
 
@@ -52,6 +54,7 @@ class PrefixTree:
         self.block_size = block_size
         self._roots: dict[str, Root] = {}
         self._nodes: dict[int, Node] = {}  # by block
+        self.num_blocks: Counter[str] = Counter()
         self._floor = 0.0
         self._numbers = count()
         self._resting: list[
@@ -140,6 +143,7 @@ class PrefixTree:
         before = place.children[index - 1] if index else None
         node = Node(place, ids, block_id)
         place.children.insert(index, node)
+        self.num_blocks[node.namespace] += 1
         self._remember_block(node, block_id)
         if before is not None and num_common(before.ids, ids) == len(before.ids):
             self.drop(before)  # a tail that this goes on from
@@ -184,6 +188,9 @@ class PrefixTree:
             for branch in gone.branches.values():
                 leaving += branch.children
             gone.is_kept = False
+            self.num_blocks[gone.namespace] -= 1
+            if not self.num_blocks[gone.namespace]:
+                del self.num_blocks[gone.namespace]
             self.pins.lose(gone)
             self._forget_block(gone)
         if isinstance(node.parent, Node):

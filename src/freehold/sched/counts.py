@@ -5,7 +5,7 @@ reached can be lost again by preemption, and computed or reused again; that is c
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from freehold.kv.check import InvariantError
 from freehold.sched.request import Request, Status
@@ -97,6 +97,32 @@ class TokenCounts:
         if not is_balanced:
             more = f"{unreached} prompt tokens to come, {reached} reached, {sampled} sampled"
             raise InvariantError(f"the ledger of tokens doesn't balance with {more} of live requests: {self}")
+
+
+@dataclass(slots=True)
+class DraftCounts:
+    """Guesses since start-up, of steps that were applied.
+
+    Attributes:
+        rows: rows that held guesses.
+        guessed: ids of them.
+        accepted: of those, the ones that were right and given out.
+        accepted_by_place: of those, by how many ids were guessed before them in their row.
+    """
+
+    rows: int = 0
+    guessed: int = 0
+    accepted: int = 0
+    accepted_by_place: list[int] = field(default_factory=list)
+
+    def count(self, num_guessed: int, num_accepted: int) -> None:
+        """A row with guesses was applied."""
+        self.rows += 1
+        self.guessed += num_guessed
+        self.accepted += num_accepted
+        self.accepted_by_place.extend([0] * (num_guessed - len(self.accepted_by_place)))
+        for place in range(num_accepted):
+            self.accepted_by_place[place] += 1
 
 
 def _num_new_in_prompt(request: Request, end_pos: int) -> int:

@@ -1,11 +1,16 @@
 """A step while it is being planned, and whose turn it is in it."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from freehold.backends.base import StepId
 from freehold.sched.memory import Copy
 from freehold.sched.plan import PlannedRow
 from freehold.sched.request import Request
+
+Hindrance = Literal["rows", "blocks", "tokens", "order"]
+"""What keeps the first of those that wait from starting: every row of a step is taken, or every token; free blocks are
+too few; or others go first, if only for one step."""
 
 Turn = tuple[Request, int]
 """A running request, and inputs that it could compute now."""
@@ -19,13 +24,13 @@ class StepDraft:
         num_owed: of those, kept for requests that decode and come later in order.
         num_passed: waiting requests, from the first on, that needn't be looked at again.
         num_lookups: prefixes looked up.
-        is_closed: nobody may start any more.
+        hindrance: why nobody may start any more; None while somebody may.
     """
 
     __slots__ = (
         "budget",
         "copies",
-        "is_closed",
+        "hindrance",
         "num_lookups",
         "num_owed",
         "num_passed",
@@ -43,7 +48,7 @@ class StepDraft:
         self.num_owed = 0
         self.num_passed = 0
         self.num_lookups = 0
-        self.is_closed = False
+        self.hindrance: Hindrance | None = None
 
     @property
     def room(self) -> int:

@@ -19,6 +19,8 @@ from freehold.sched.sharing import Reusable, find_leader, reusable
 
 Copy = tuple[int, int]
 
+_OWN = "of "  # how the names of all namespaces but the public one begin
+
 LOOKUP_INTERVAL = 16
 """Steps between lookups for a request that waits for blocks."""
 
@@ -53,6 +55,18 @@ class KVMemory:
     def num_families(self) -> int:
         """Families that something is kept for alone."""
         return len(self._families)
+
+    @property
+    def num_public(self) -> int:
+        """Blocks in the tree that all namespaces may go on from."""
+        return self.tree.num_blocks[PUBLIC]
+
+    def largest_namespaces(self, most: int) -> list[tuple[str, int]]:
+        """Names (`Generate.cache_namespace`) and blocks in the tree of those that have most, largest first. None
+        without prefix caching."""
+        sizes = Counter(self.tree.num_blocks) if self.prefix_caching else Counter()
+        del sizes[PUBLIC]
+        return [(name.removeprefix(_OWN), num_blocks) for name, num_blocks in sizes.most_common(most)]
 
     def num_blocks(self, num_positions: int) -> int:
         """Blocks that hold so many positions."""
@@ -223,4 +237,4 @@ class KVMemory:
 
 def namespace_of(cache_namespace: str) -> str:
     """A request's namespace in the tree. None is the public one."""
-    return f"of {cache_namespace}"
+    return _OWN + cache_namespace

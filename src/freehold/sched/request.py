@@ -32,7 +32,9 @@ class Request:
         ids: the prompt, then what was sampled.
         num_prompt: length of the prompt.
         max_total: the request ends with ``length`` when it has this many ids.
-        arrival_s: when it came, by the scheduler's clock.
+        arrival_s, started_s, first_token_s: when it came, first started, and had its first id, by the scheduler's
+            clock; None before.
+        num_preemptions: times that its blocks were taken.
         rank: place in the policy's order; smaller goes first.
         namespace: of the prefix tree; None if it shares with nobody.
         context: `ids` again, as int32, if sampling depends on them as such.
@@ -58,6 +60,7 @@ class Request:
         "arrival_s",
         "context",
         "fed_by",
+        "first_token_s",
         "generate",
         "ids",
         "is_drafting",
@@ -75,6 +78,7 @@ class Request:
         "num_needed",
         "num_pending",
         "num_planned",
+        "num_preemptions",
         "num_prompt",
         "num_reached",
         "num_shared",
@@ -82,6 +86,7 @@ class Request:
         "num_waits",
         "rank",
         "sampling",
+        "started_s",
         "status",
         "table",
         "tip",
@@ -94,6 +99,9 @@ class Request:
         self.num_prompt = len(self.ids)
         self.max_total = max_total
         self.arrival_s = arrival_s
+        self.started_s: float | None = None
+        self.first_token_s: float | None = None
+        self.num_preemptions = 0
         self.rank = rank
         self.namespace: str | None = None
         self.sampling = _row_sampling(generate)

@@ -60,6 +60,7 @@ class Roster:
         self.release_if_left(request)
         self.just_preempted.add(request)
         self.num_preemptions += 1
+        request.num_preemptions += 1
 
     def leave(self, request: Request) -> None:
         """A request has ended."""

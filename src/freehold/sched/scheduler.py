@@ -11,36 +11,23 @@ blocks return, since until then the device may write to them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from freehold.backends.base import FedBy, StepId
-from freehold.faults import Switch, is_forced
+from freehold.backends.base import StepId
 from freehold.kv.blocks import BlockPool
-from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId
+from freehold.protocol import Event, Finish, FinishReason, Generate, RequestId, Stages
 from freehold.sched.admission import Limits
-from freehold.sched.counts import TokenCounts
+from freehold.sched.counts import DraftCounts, TokenCounts
 from freehold.sched.deadlines import Deadlines
-from freehold.sched.draft import StepDraft, Turn, whose_turn
+from freehold.sched.draft import Hindrance
 from freehold.sched.memory import KVMemory
 from freehold.sched.pace import StepPace
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
-from freehold.sched.policy import Policy, Rank, UrgentFirst
+from freehold.sched.planner import Proposer, StepPlanner
+from freehold.sched.policy import Policy, UrgentFirst
 from freehold.sched.request import Request, Status
 from freehold.sched.roster import Roster
-from freehold.sched.rows import plan_row, scores_of, take_ids
-from freehold.sched.sharing import follows
+from freehold.sched.rows import scores_of, take_ids
 from freehold.sched.thrash import ThrashAlarm
-
-MAX_LOOKUPS = 64
-"""Prefixes looked up in one step. More requests than that may follow, but finding that out takes some steps then."""
-
-
-class Proposer(Protocol):
-    """Guesses how an answer goes on; the guesses are verified within the ordinary step."""
-
-    def propose(self, ids: Sequence[int], max_drafts: int) -> Sequence[int]:
-        """Up to `max_drafts` ids that may follow `ids`."""
-        ...
 
 
 class Scheduler:
@@ -57,6 +44,7 @@ class Scheduler:
     Attributes, for reading only:
         memory: the blocks that requests hold and the prefix tree.
         counts: the ledger of tokens.
+        drafts: how many guesses were right.
         live: all requests that have not ended; each is either in `waiting` or in `running`.
         waiting: new and preempted requests, in the policy's order.
         running: requests that hold blocks and may get a row in every step, in the same order.
@@ -81,13 +69,15 @@ class Scheduler:
         self.pool = pool
         self.memory = KVMemory(pool, limits.block_size, prefix_caching=prefix_caching, clock=clock)
         self.counts = TokenCounts()
+        self.drafts = DraftCounts()
         self.limits = limits
         self.alarm = alarm
-        self._pace = pace
         self._clock = clock
         self._policy: Policy = policy or UrgentFirst()
         self._roster = Roster(self.memory, self._policy, limits.max_num_seqs)
-        self._proposer = proposer
+        self._planner = StepPlanner(
+            self._roster, self.memory, self.counts, limits, clock=clock, proposer=proposer, pace=pace
+        )
         self._deadlines = Deadlines()
         self._num_arrivals = 0
         self._next_step_id = 0
@@ -100,6 +90,11 @@ class Scheduler:
     def num_preemptions(self) -> int:
         """Since start-up."""
         return self._roster.num_preemptions
+
+    @property
+    def hindrance(self) -> Hindrance | None:
+        """What kept waiting requests from starting in the step planned last; None if nothing did."""
+        return self._planner.hindrance
 
     @property
     def has_work(self) -> bool:
@@ -177,139 +172,12 @@ class Scheduler:
     # ------------------------------------------------------------------ plan
 
     def plan(self) -> StepPlan:
-        """Decide the next step. If it has rows, it counts as submitted: it must be applied or failed later, in order.
-
-        Running and waiting requests come in the policy's order, each with as many of its uncomputed tokens as the
-        budget holds after keeping one for every later request that is decoding: a long prompt never holds up others'
-        answers, nor the prompt of somebody more urgent.
-        """
-        self._force()
-        self._roster.just_preempted.clear()
-        step = StepDraft(StepId(self._next_step_id), self._budget())
-        self._plan_rows(step)
+        """Decide the next step. One with rows counts as submitted: it must be applied or failed later, in order."""
+        step = self._planner.plan(StepId(self._next_step_id))
         if step.rows:
             self._next_step_id += 1
             self.in_flight[step.step_id] = step.requests
         return StepPlan(step.step_id, step.rows, step.copies)
-
-    def _budget(self) -> int:
-        """Tokens that the next step may compute."""
-        budget = self.limits.max_num_batched_tokens
-        if self._pace is None:
-            return budget
-        num_decoding = sum(request.num_output > 0 for request in self.running)
-        return self._pace.most_tokens(max(num_decoding, self._roster.has_batch), budget)
-
-    def _force(self) -> None:
-        """Do what tests have switched on."""
-        if is_forced(Switch.PREEMPT):
-            for request in self.running[1:]:
-                self.preempt(request)
-        if is_forced(Switch.EVICT):
-            self.memory.evict_all()
-
-    def _plan_rows(self, step: StepDraft) -> None:
-        ready = [(request, self._num_ready(request)) for request in self.running]
-        self._roster.look_for_urgent()
-        self._plan_turns(step, whose_turn([turn for turn in ready if not self._roster.yields(turn[0])], step.budget))
-        if not step.rows:  # those whose turn it is wait for the blocks of others, who must get on
-            self._plan_turns(step, [turn for turn in ready if turn[1]])
-
-    def _plan_turns(self, step: StepDraft, turns: Sequence[Turn]) -> None:
-        step.num_owed = sum(num_ready == 1 for _, num_ready in turns)
-        for request, num_ready in turns:
-            if not step.is_closed:
-                self._start_before(step, request.rank)
-            if request.status is not Status.RUNNING:
-                break  # preempted just now by one before it, and so are all after it
-            step.num_owed -= num_ready == 1
-            num_inputs = min(num_ready, max(1, step.room)) if step.budget else 0
-            if num_inputs and self._roster.reserve(request, request.num_planned + num_inputs):
-                self._add_row(step, request, num_inputs, max_drafts=step.room - num_inputs)
-        step.num_owed = 0
-        self._start_before(step, None)
-
-    def _start_before(self, step: StepDraft, rank: Rank | None) -> None:
-        """Start waiting requests that are before `rank` in order, while rows, blocks and budget last. Nobody passes one
-        that can't start, but for those that are held, or that follow a running request, to reuse what that one
-        computes. Who was preempted in this step starts in a later one."""
-        while not step.is_closed:
-            if step.num_passed == len(self.waiting):
-                return
-            request = self.waiting[step.num_passed]
-            if rank is not None and request.rank > rank:
-                return
-            if step.room <= 0 or self._roster.yields(request):
-                step.is_closed = True
-            elif request.is_held or follows(request):
-                step.num_passed += 1
-            elif (
-                request.num_in_flight
-                or request in self._roster.just_preempted
-                or step.num_lookups == MAX_LOOKUPS
-                or not self._roster.may_have_row(request)
-            ):
-                step.is_closed = True
-            else:
-                self._start(step, request)
-
-    def _start(self, step: StepDraft, request: Request) -> None:
-        """Give a waiting request blocks for all its known tokens at once, and its first row; or make room, so that it
-        can be tried again. Every running request keeps one block to grow into, so that starting one seldom preempts
-        another."""
-        num_spare = len(self.running)
-        if self.memory.must_wait(request, num_spare) and not self._roster.may_displace(request):
-            step.is_closed = True
-            return
-        step.num_lookups += 1
-        found = self.memory.find(request, self.running)
-        if self.memory.find_leader(request, found, self.running):
-            step.num_passed += 1
-            return
-        if self._roster.is_full:
-            self.preempt(self.running[-1])
-            return  # to be looked at again: what was found may have changed
-        copies = self.memory.start(request, found, num_spare)
-        if copies is None:
-            step.is_closed = not self._roster.displace(request)
-            return
-        self.counts.reuse(request, request.num_computed)
-        self._roster.start(request)
-        step.copies.extend(copies)
-        self._add_row(step, request, min(request.num_uncomputed, step.room), max_drafts=0)
-
-    def _num_ready(self, request: Request) -> int:
-        """Inputs of a running request that this step could compute."""
-        return 0 if self._proposer is not None and request.num_pending else request.num_uncomputed
-
-    def _add_row(self, step: StepDraft, request: Request, num_inputs: int, *, max_drafts: int) -> None:
-        """Plan `num_inputs` tokens of a request whose blocks are reserved, and drafts after them if there is room."""
-        is_sampling = request.num_planned + num_inputs == request.num_total and request.wants_answer
-        drafts = self._drafts(self._proposer, request, max_drafts) if is_sampling and self._proposer else ()
-        step.rows.append(plan_row(request, num_inputs, drafts))
-        self.counts.submit(num_inputs + len(drafts))
-        request.num_planned += num_inputs + len(drafts)
-        request.num_in_flight += 1
-        request.last_step_id = step.step_id
-        if drafts:
-            request.is_drafting = True
-        elif is_sampling:
-            request.num_pending += 1
-            request.fed_by = FedBy(step.step_id, len(step.requests))
-        step.requests.append(request)
-        step.budget -= num_inputs + len(drafts)
-
-    def _drafts(self, proposer: Proposer, request: Request, max_drafts: int) -> Sequence[int]:
-        """What the proposer guesses, as budget, length and free blocks allow. Nobody is preempted for a guess."""
-        max_drafts = min(max_drafts, request.max_total - request.num_total - 1)
-        if request.num_pending or max_drafts <= 0:
-            return ()
-        drafts = proposer.propose(request.ids, max_drafts)[:max_drafts]
-        missing = self.memory.num_blocks(request.num_total + len(drafts)) - len(request.table)
-        if missing > self.pool.num_available:
-            return ()
-        self.memory.grow(request, max(0, missing))
-        return drafts
 
     # ------------------------------------------------------------------ apply
 
@@ -374,11 +242,15 @@ class Scheduler:
             events.append(self._end(request, "length"))
         if not outcome.token_ids:
             return
+        if request.first_token_s is None:
+            request.first_token_s = self._clock()
         tokens, reason = take_ids(request, outcome)
         events.append(tokens)
-        if row.num_sampled > 1 and request.status is Status.RUNNING:
-            # What follows was computed from wrong guesses.
-            request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + len(tokens.token_ids)
+        if row.num_sampled > 1:
+            self.drafts.count(row.num_sampled - 1, len(tokens.token_ids) - 1)
+            if request.status is Status.RUNNING:
+                # What follows was computed from wrong guesses.
+                request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + len(tokens.token_ids)
         self.counts.sampled += len(tokens.token_ids)
         if reason:
             events.append(self._end(request, reason))
@@ -404,4 +276,7 @@ class Scheduler:
             stop_id=request.ids[-1] if reason == "stop" else None,
             code=code,
             message=message,
+            stages=Stages(
+                request.arrival_s, request.started_s, request.first_token_s, self._clock(), request.num_preemptions
+            ),
         )

@@ -64,14 +64,19 @@ def find_leader(request: Request, found: Reusable, running: Iterable[Request], b
     return False
 
 
-def follows(request: Request) -> bool:
-    """Whether the request should wait, since its leader still computes what it would have to compute itself. Once the
-    leader has left and its last step was applied, the first of those that followed takes over."""
+def is_led(request: Request) -> bool:
+    """Whether the request's leader still computes what it would have to compute itself."""
     leader = request.leader
-    if leader is not None:
-        is_running = leader.status is Status.RUNNING
-        if leader.num_computed < request.num_led if is_running else leader.num_in_flight > 0:
-            return True
+    if leader is None:
+        return False
+    return leader.num_computed < request.num_led if leader.status is Status.RUNNING else leader.num_in_flight > 0
+
+
+def follows(request: Request) -> bool:
+    """Whether the request should wait for its leader. Once that one has left and its last step was applied, the first
+    of those that followed takes over."""
+    if is_led(request):
+        return True
     request.leader = None
     return False
 

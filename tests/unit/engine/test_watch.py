@@ -44,7 +44,7 @@ def core(machine: Machine) -> Any:
     """A core that has been busy since now."""
     since_s = machine.now_s
     progress = SimpleNamespace(place="collect", is_busy=True)
-    return SimpleNamespace(progress=progress, still_s=lambda: machine.now_s - since_s)
+    return SimpleNamespace(progress=progress, still_s=lambda: machine.now_s - since_s, state=lambda: None)
 
 
 # ---------------------------------------------------------------------- the pulse
@@ -80,7 +80,7 @@ def test_each_step_is_measured_by_itself(machine: Machine) -> None:
 def test_an_idle_core_is_idle_however_long(machine: Machine) -> None:
     pulse = Pulse()
     pulse.core = SimpleNamespace(  # type: ignore[assignment]
-        progress=SimpleNamespace(place="inbox", is_busy=False), still_s=lambda: 0.0
+        progress=SimpleNamespace(place="inbox", is_busy=False), still_s=lambda: 0.0, state=lambda: None
     )
     for _ in range(20):
         assert pulse.take() == IDLE
