@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from freehold.observe.diagnosis import Numbers
 from freehold.observe.history import Duration, changes
+from freehold.observe.state import EngineState
 from freehold.serve.service import Service
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ def numbers_of(service: Service) -> Numbers:
         num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, None),
         num_rejected=(change.get("rejected") or 0.0) * span_s,
         num_preparing=_mean(moments[1:], lambda moment: moment.num_preparing, 0.0),
-        num_first_tokens=_mean(states, lambda state: state.num_prefilling + state.waiting.order, None),
+        num_first_tokens=_mean(states, _num_first_tokens, None),
         num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, None),
         longest_prompt=max((record.num_prompt_tokens for record in waiting), default=None),
         step_tokens=service.engine.engine.max_num_batched_tokens,
@@ -54,6 +55,11 @@ def numbers_of(service: Service) -> Numbers:
         server_cpu=change.get("server_cpu"),
         num_slow_clients=_mean(moments[1:], lambda moment: moment.num_slow_clients, 0.0),
     )
+
+
+def _num_first_tokens(state: EngineState) -> float:
+    """Requests whose prompts are computed, or would be if a step held more tokens."""
+    return state.num_prefilling + state.waiting.tokens + state.waiting.order
 
 
 def _mean(items: Sequence[T], of: Callable[[T], float], otherwise: Known) -> float | Known:
