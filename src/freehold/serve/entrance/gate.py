@@ -26,8 +26,8 @@ _VISIT = "freehold.visit"
 
 
 class Gate:
-    """Wraps the application: every request is some key's, and takes its place in the key's limits, but for what needs no
-    key: probes, and the live page's files."""
+    """Wraps the application: every request is some key's, and takes its place in the key's limits. Only
+    probes and the live page's files need no key."""
 
     def __init__(self, app: Starlette, service: Service, needs: Mapping[str, str]) -> None:
         """

@@ -26,8 +26,8 @@ export function setText(node, text) {
 export function keep(parent, items, keyOf, make, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let before = parent.firstElementChild;
-  for (const item of items) {
-    const key = String(keyOf(item));
+  for (const [index, item] of items.entries()) {
+    const key = String(keyOf(item, index));
     let node = known.get(key);
     known.delete(key);
     if (node === undefined) {

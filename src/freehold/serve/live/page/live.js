@@ -12,6 +12,7 @@ import { showSentence } from "./sentence.js";
 import { Store } from "./store.js";
 
 const TIMEOUT_MS = 10000;
+const YOUNG_S = 600; // of a server whose hour would be an almost empty chart
 
 /** Keeps asking. `onChange` is called when there is something new. */
 export class Live {
@@ -42,6 +43,7 @@ export class Live {
   }
 
   show(answer) {
+    if (byId("data").hidden) byId("span").value = answer.server.uptime_s < YOUNG_S ? "300" : "3600";
     byId("no-data").hidden = true;
     byId("data").hidden = false;
     showSentence(answer.binding);
@@ -61,7 +63,7 @@ export class Live {
 
   showCharts() {
     const spanS = Number(byId("span").value);
-    this.charts.update(spanS <= 300 ? this.store.fine : this.store.coarse, spanS);
+    this.charts.update(this.store.points(spanS), spanS);
   }
 
   /** What is wrong, what is still shown, and when the page tries again. */

@@ -105,13 +105,14 @@ export function showKeys({ now }) {
   keep(
     byId("keys"),
     now.keys,
-    ({ key }) => key,
-    ({ key }) => element("tr", {}, element("th", { scope: "row" }, key || "no key"), ...Array.from({ length: 7 }, () => element("td"))),
+    (_use, index) => index, // as names may repeat
+    () => element("tr", {}, element("th", { scope: "row" }), ...Array.from({ length: 7 }, () => element("td"))),
     (node, use) => {
       const numbers = [
         use.num_running, use.minute_requests, use.minute_tokens,
         use.hour_requests, use.hour_prompt_tokens, use.hour_cached_tokens, use.hour_output_tokens,
       ];
+      setText(node.children[0], use.key || "no key");
       numbers.forEach((value, index) => setText(node.children[index + 1], count(value)));
     },
   );

@@ -35,6 +35,19 @@ export class Store {
     return hasRestarted;
   }
 
+  /** Points of the last `spanS` seconds: for long spans the coarse ones, and fine ones where there are none yet. */
+  points(spanS) {
+    if (spanS <= 300) return this.fine;
+    const last = this.coarse.at.at(-1) ?? -Infinity;
+    const found = this.fine.at.findIndex((at) => at > last);
+    const begin = found === -1 ? this.fine.at.length : found;
+    const columns = {};
+    for (const [name, values] of Object.entries(this.fine.columns)) {
+      columns[name] = [...(this.coarse.columns[name] ?? []), ...values.slice(begin)];
+    }
+    return { at: [...this.coarse.at, ...this.fine.at.slice(begin)], columns };
+  }
+
   /** Requests, newest first. */
   get requests() {
     return [...this.live, ...this.ended].sort((a, b) => b.at - a.at);
