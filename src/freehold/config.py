@@ -16,6 +16,7 @@ PackedCacheName = Literal["auto", "always", "never"]
 UnknownFields = Literal["refuse", "warn"]
 PolicyName = Literal["priority", "fcfs"]
 ToolCallParserName = Literal["auto", "hermes", "llama3_json", "mistral", "json"]
+ConventionName = Literal["released", "latest"]
 ReasoningParserName = Literal["auto", "none", "deepseek_r1", "qwen3", "mistral"]
 
 
@@ -72,6 +73,26 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     stall_timeout_s: float = 60.0
 
 
+class TracingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where traces go, and what they hold.
+
+    Attributes:
+        endpoint: URL that takes OTLP over HTTP.
+        headers: sent along, by name.
+        ratio: share of requests that are traced, of those that bring no trace with them.
+        with_content: prompts, answers and tools too.
+        convention: which text of OpenTelemetry's conventions spans keep to.
+        resource: what all spans say of this server.
+    """
+
+    endpoint: str
+    headers: tuple[tuple[str, str], ...] = ()
+    ratio: float = 1.0
+    with_content: bool = False
+    convention: ConventionName = "released"
+    resource: tuple[tuple[str, str], ...] = ()
+
+
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the HTTP server.
 
@@ -97,6 +118,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         tool_call_parser: how the model writes calls of tools; auto: as its template shows.
         enable_auto_tool_choice: the model may decide whether it calls tools.
         reasoning_parser: how it writes its reasoning; auto: as template and vocabulary show.
+        tracing: where traces go; None makes none.
     """
 
     host: str = "127.0.0.1"
@@ -120,5 +142,6 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_parser: ToolCallParserName = "auto"
     enable_auto_tool_choice: bool = True
     reasoning_parser: ReasoningParserName = "auto"
+    tracing: TracingConfig | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: LogFormat = "pretty"

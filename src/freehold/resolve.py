@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from freehold import tracing_settings
 from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
@@ -103,6 +104,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         tool_call_parser=values["tool_call_parser"].value,
         enable_auto_tool_choice=values["enable_auto_tool_choice"].value,
         reasoning_parser=values["reasoning_parser"].value,
+        tracing=tracing_settings.tracing_config({name: value.value for name, value in values.items()}),
         log_level=values["log_level"].value,
         log_format=values["log_format"].value,
     )
@@ -228,6 +230,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path | None) -> dict[str, Value]:
     """Every value that a flag, the environment, the file or a fixed default gives."""
     given: dict[str, tuple[Any, str]] = {s.name: (s.default, "default") for s in SETTINGS if s.default is not None}
+    given |= {name: (raw, variable) for name, raw, variable in tracing_settings.given(environ)}
     variables = {s.variable: s.name for s in SETTINGS}
     config_path = config or (Path(environ[_CONFIG_VARIABLE]) if environ.get(_CONFIG_VARIABLE) else None)
     if config_path is not None:

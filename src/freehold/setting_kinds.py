@@ -111,6 +111,21 @@ def origin(text: str) -> str:
     return text
 
 
+def url(text: str) -> str:
+    """Where a web server answers."""
+    if not re.fullmatch(r"https?://[^/\s@]+(/[!-~]*)?", text):
+        raise ValueError("a URL such as http://127.0.0.1:4318")
+    return text
+
+
+def pair(text: str) -> str:
+    """A name and its value."""
+    name, sign, value = text.partition("=")
+    if not (re.fullmatch(r"[!-~]+", name.strip()) and sign and value.isprintable()):
+        raise ValueError("a name, =, and its value")
+    return text
+
+
 def folder(text: str) -> Path:
     """A folder, whether it is there or not."""
     path = Path(text).expanduser()

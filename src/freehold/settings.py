@@ -6,6 +6,7 @@ from typing import get_args
 from freehold.config import (
     ActivationName,
     BackendName,
+    ConventionName,
     EnginePlace,
     IsaName,
     KVDtypeName,
@@ -16,7 +17,7 @@ from freehold.config import (
     UnknownFields,
 )
 from freehold.logs import LogFormat
-from freehold.setting_kinds import Kind, parse_size
+from freehold.setting_kinds import Kind, pair, parse_size, url
 from freehold.setting_kinds import choice as _choice
 from freehold.setting_kinds import file as _file
 from freehold.setting_kinds import folder as _folder
@@ -204,6 +205,49 @@ SETTINGS: tuple[Setting, ...] = (
         "time every step: a table when the server stops, POST /debug/profile meanwhile",
         "false",
         serve_only=True,
+    ),
+    Setting(
+        "otlp_traces_endpoint",
+        Kind(url, "URL"),
+        "send traces there, as OTLP over HTTP; /v1/traces is appended to a URL that doesn't end in /traces",
+        serve_only=True,
+        unset="none",
+    ),
+    Setting(
+        "otlp_traces_headers",
+        Kind(pair, "NAME=VALUE", is_list=True),
+        "headers to send traces with, such as Authorization",
+        serve_only=True,
+        is_secret=True,
+        unset="none",
+    ),
+    Setting(
+        "otlp_traces_ratio",
+        _number(0, 1, "SHARE"),
+        "share of requests that are traced; those that bring a trace with them are traced if it is",
+        "1",
+        serve_only=True,
+    ),
+    Setting(
+        "otlp_traces_content",
+        Kind(_switch, "{true,false}"),
+        "prompts, answers and tools in traces",
+        "false",
+        serve_only=True,
+    ),
+    Setting(
+        "otlp_traces_convention",
+        _choice(get_args(ConventionName)),
+        "how spans say it: as OpenTelemetry's released instrumentations, or as the newest text of its conventions",
+        "released",
+        serve_only=True,
+    ),
+    Setting(
+        "otlp_traces_resource",
+        Kind(pair, "NAME=VALUE", is_list=True),
+        "what all spans say of this server, such as deployment.environment.name=production",
+        serve_only=True,
+        unset="service.name=freehold",
     ),
     Setting("max_body_bytes", _SIZE, "largest request body", "4M", serve_only=True),
     Setting(

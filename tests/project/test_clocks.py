@@ -26,6 +26,7 @@ MEANT = {
     "serve/batches/run.py": "a batch's time is up when its record says so",
     "serve/live/board.py": "when a point was taken, for people; measured once, so that points keep their order",
     "serve/service.py": "when the model was loaded, for clients",
+    "serve/tracing/tracing.py": "spans have Unix time; read once a request, so that its moments keep their order",
     "text/template.py": "a template may ask for today's date",
     "files/digests.py": "compared with times of files",
 }

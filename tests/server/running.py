@@ -74,6 +74,8 @@ class Server:
         self._started.set()
         await server.serve(sockets=[listener])
         await draining
+        if self.service.tracing is not None:
+            await asyncio.to_thread(self.service.tracing.close, TIMEOUT_S)
         gatekeeper.close()
 
     @property

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from weakref import WeakKeyDictionary, ref
 
 from freehold.engine.handle import EngineHandle
@@ -18,8 +18,14 @@ class AsyncEngine:
         self.engine = engine
         self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
 
-    async def generate(self, generate: Generate) -> AsyncGenerator[Event, None]:
+    async def generate(
+        self, generate: Generate, on_finish: Callable[[Finish], None] | None = None
+    ) -> AsyncGenerator[Event, None]:
         """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
+
+        Args:
+            on_finish: called in the event loop with the `Finish` of a request that was accepted, also if the iterator
+                is closed by then.
 
         Raises:
             RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
@@ -28,8 +34,13 @@ class AsyncEngine:
         bridge = self._bridges.setdefault(loop, _Bridge(loop))
         events: asyncio.Queue[Event] = asyncio.Queue()
 
+        def take(event: Event) -> None:
+            if on_finish is not None and isinstance(event, Finish):
+                on_finish(event)
+            events.put_nowait(event)
+
         def on_event(event: Event) -> None:
-            if not bridge.pass_on(events, event):
+            if not bridge.pass_on(take, event):
                 self.engine.abort(generate.request_id)  # no one is left to read it
 
         self.engine.submit(generate, on_event)
@@ -90,15 +101,15 @@ class _Bridge:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)
-        self._arrived: deque[tuple[asyncio.Queue[Event], Event]] = deque()
+        self._arrived: deque[tuple[Callable[[Event], None], Event]] = deque()
         self._is_woken = False
 
-    def pass_on(self, events: "asyncio.Queue[Event]", event: Event) -> bool:
+    def pass_on(self, take: Callable[[Event], None], event: Event) -> bool:
         """Called in the core's thread. False if the loop is gone, and whoever waited with it."""
         loop = self._loop()
         if loop is None or loop.is_closed():
             return False
-        self._arrived.append((events, event))
+        self._arrived.append((take, event))
         if not self._is_woken:
             self._is_woken = True
             try:
@@ -111,5 +122,5 @@ class _Bridge:
         """Called in the loop's thread."""
         self._is_woken = False  # first, so that what comes from now on wakes it again
         while self._arrived:
-            events, event = self._arrived.popleft()
-            events.put_nowait(event)
+            take, event = self._arrived.popleft()
+            take(event)

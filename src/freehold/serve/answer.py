@@ -111,6 +111,8 @@ async def respond(
     record = record_of(request.scope)
     record.num_prompt_tokens = sum(len(job.generate.prompt_ids) for job in jobs[:: form.head.n])
     record.num_answers, record.is_stream, record.service = len(jobs), stream, jobs[0].generate.service
+    if record.notes is not None:
+        record.notes.response_id = form.head.id
     max_output = sum(job.generate.sampling.max_tokens for job in jobs)
     visit_of(request.scope).reserve(record.num_prompt_tokens + max_output)
     headers = {"x-seed": str(form.head.seed)}

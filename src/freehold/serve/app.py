@@ -13,6 +13,7 @@ from freehold.serve.entrance.origins import Origins
 from freehold.serve.failure import handle
 from freehold.serve.reply import ClientLeftError, handle_left
 from freehold.serve.service import Service
+from freehold.serve.tracing.traced import Traced
 from freehold.serve.warmup import WarmUp
 
 
@@ -20,7 +21,9 @@ def build_app(service: Service) -> ASGIApp:
     """The server of one model."""
     app = _routed(service)
     needs = {endpoint.path: endpoint.needs for endpoint in ENDPOINTS}
-    gate = Gate(app, service, needs)
+    gate: ASGIApp = Gate(app, service, needs)
+    if service.tracing is not None:
+        gate = Traced(gate, service.tracing, ENDPOINTS)
     if service.batches is not None:
         service.batches.start(gate)
     if service.config.warmup_prefixes is not None:

@@ -24,6 +24,7 @@ from freehold.serve.reply import while_connected
 from freehold.serve.schema import Completion, CompletionRequest, TextChoice, TextLogprobs, Usage
 from freehold.serve.service import MAX_ANSWERS, Service
 from freehold.serve.structured import compile_grammar, wanted
+from freehold.serve.tracing.asked import note_completion
 from freehold.text.logprobs import TokenLogprob, pieces
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_LOGPROBS, SamplingParams, context_room
@@ -63,12 +64,14 @@ async def create_completion(request: Request) -> Response | ASGIApp:
             param="prompt",
         )
     handling = handling_of(body, caller)
+    record = record_of(request.scope)
+    note_completion(record, body, num_bytes)
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(num_answers, held)
         encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body, least_room)
         prompts = await while_connected(request.receive, encoding)
-        record_of(request.scope).tokenized_s = time.monotonic()
+        record.tokenized_s = time.monotonic()
         ids = [prompt.ids for prompt in prompts]
         grammar = await compile_grammar(service, request.receive, wanted(body))
         jobs = plan_jobs(

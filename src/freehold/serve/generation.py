@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, FreeholdError, RequestError
@@ -87,7 +88,10 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
         EngineError: the engine failed, ended or cancelled a request; the others are aborted.
     """
     record.queued_s = time.monotonic()
-    async with aclosing(_answer(engine, 0, jobs[0]) if len(jobs) == 1 else _merge(engine, jobs)) as pieces:
+    if record.notes is not None:
+        record.notes.note_jobs(jobs)
+    run_all = _answer(engine, 0, jobs[0], record) if len(jobs) == 1 else _merge(engine, jobs, record)
+    async with aclosing(run_all) as pieces:
         async for piece in pieces:
             if piece.delta.token_ids:
                 record.note_tokens(piece.index, len(piece.delta.token_ids))
@@ -96,13 +100,17 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
                     record.num_cached_tokens += result.num_cached_tokens
                 record.num_reasoning_tokens += result.num_reasoning_tokens
                 record.finished[result.finish_reason] += 1
+                if record.notes is not None:
+                    record.notes.note_result(piece.index, result)
             yield piece
 
 
-async def _merge(engine: AsyncEngine, jobs: Sequence[Job]) -> AsyncGenerator[Piece, None]:
+async def _merge(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> AsyncGenerator[Piece, None]:
     """Pieces of several jobs that run at the same time."""
     arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
-    tasks = [asyncio.create_task(_forward(engine, index, job, arrived)) for index, job in enumerate(jobs)]
+    tasks = [
+        asyncio.create_task(_forward(_answer(engine, index, job, record), arrived)) for index, job in enumerate(jobs)
+    ]
     num_running = len(jobs)
     try:
         while num_running:
@@ -142,9 +150,9 @@ def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
     )
 
 
-async def _answer(engine: AsyncEngine, index: int, job: Job) -> AsyncGenerator[Piece, None]:
+async def _answer(engine: AsyncEngine, index: int, job: Job, record: Record) -> AsyncGenerator[Piece, None]:
     """Pieces of one job."""
-    async with aclosing(engine.generate(job.generate)) as events:
+    async with aclosing(engine.generate(job.generate, partial(record.note_finish, index))) as events:
         async for event in events:
             if not isinstance(event, Finish):
                 was_stopped = job.text.stopped
@@ -170,10 +178,10 @@ def _failure(job: Job, event: Finish) -> FreeholdError:
     return EngineError(message, code=code)
 
 
-async def _forward(engine: AsyncEngine, index: int, job: Job, arrived: "asyncio.Queue[Piece | Exception]") -> None:
+async def _forward(answer: AsyncGenerator[Piece, None], arrived: "asyncio.Queue[Piece | Exception]") -> None:
     """Put one job's pieces, or the error that ended it, into the queue of all."""
     try:
-        async with aclosing(_answer(engine, index, job)) as pieces:
+        async with aclosing(answer) as pieces:
             async for piece in pieces:
                 arrived.put_nowait(piece)
     except Exception as error:

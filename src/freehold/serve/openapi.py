@@ -75,7 +75,7 @@ def _add_strangers(schema: Json, struct: type[Body]) -> None:
     """Tell of the fields that aren't the struct's: null says nothing anywhere, and some may say what does nothing."""
     schema["additionalProperties"] = {"type": "null"}
     for name in sorted(struct.ignored):
-        schema["properties"].setdefault(name, {"description": "Accepted; does nothing."})
+        schema["properties"][name] = {"description": "Accepted; does nothing."}
     for name, values in sorted(struct.neutral.items()):
         schema["properties"].setdefault(
             name, {"description": "Not supported; these values ask for nothing.", "enum": [*values, None]}

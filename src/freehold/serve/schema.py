@@ -15,7 +15,7 @@ from freehold.serve.structured_schema import ResponseFormat, StructuredOutputs
 from freehold.serve.toolcalls.schema import Tool, ToolCall, ToolCallDelta, ToolChoice
 
 IGNORED = frozenset({"user", "metadata", "safety_identifier"})
-"""Fields that are accepted and do nothing: they describe the caller, or ask for what happens anyway."""
+"""Fields that are accepted and do nothing: they describe the caller, as traces may tell."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
@@ -91,6 +91,9 @@ class SamplingFields(Body, kw_only=True):
     priority: types.Priority | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    user: msgspec.Raw | UnsetType = UNSET
+    safety_identifier: msgspec.Raw | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
 
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]

@@ -46,6 +46,7 @@ from freehold.serve.live.board import Board
 from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
 from freehold.serve.service import Service
+from freehold.serve.tracing.tracing import Tracing, require_opentelemetry
 from freehold.serve.warmup import read_prefixes
 from freehold.setting_kinds import format_size
 
@@ -53,6 +54,8 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 60
 LAST_WORDS_S = 5
 """Time for the error events of requests that were cut short to reach their clients."""
+LAST_SPANS_S = 3.0
+"""Time for the last spans to be sent."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.02
@@ -109,6 +112,8 @@ def serve(engine_config: EngineConfig, config: ServeConfig, engine: ProcessEngin
         if not engine_config.prefix_caching:
             raise ConfigError("--warmup-prefixes needs the prefix cache; leave --no-enable-prefix-caching out")
         read_prefixes(config.warmup_prefixes)  # a mistake there needn't wait for the model
+    if config.tracing is not None:
+        require_opentelemetry()
     gatekeeper = open_access(config)
     listener = bind(config)
     try:
@@ -137,11 +142,12 @@ def build_service(
     gatekeeper.start()
     grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
     batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
+    tracing = None if config.tracing is None else Tracing(config.tracing, config.served_model_name)
     counts = Counts()
     board = Board(engine.engine, counts)
     board.start()
     return Service(
-        engine, text, config, grammars, dialect_of(text, config), gatekeeper, counts, board, profiler, batches
+        engine, text, config, grammars, dialect_of(text, config), gatekeeper, counts, board, profiler, batches, tracing
     )
 
 
@@ -205,6 +211,8 @@ async def _serve(
             task.cancel()
         if service.batches is not None:
             await service.batches.stop()
+        if service.tracing is not None:
+            service.tracing.close(LAST_SPANS_S)
         service.lanes.close()
         service.grammars.close()
         if text.template is not None:

@@ -21,6 +21,7 @@ from freehold.serve.lanes import TextLanes
 from freehold.serve.live.board import Board
 from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
+from freehold.serve.tracing.tracing import Tracing
 from freehold.text.params import check_may_fit
 
 MAX_ANSWERS = 128
@@ -52,6 +53,7 @@ class Service:
         dialect: how the model writes reasoning and calls of tools.
         profiler: None if steps aren't profiled.
         batches: None if nothing is kept on disk.
+        tracing: None if requests aren't traced.
         created: when the server started, in Unix seconds.
         gatekeeper: who may enter.
         board: what the server sees of itself.
@@ -67,6 +69,7 @@ class Service:
     board: Board
     profiler: Profiler | None = None
     batches: BatchLane | None = None
+    tracing: Tracing | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
     lanes: TextLanes = field(default_factory=TextLanes)

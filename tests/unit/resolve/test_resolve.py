@@ -111,6 +111,12 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "profile": "true",
         "warmup_prefixes": str(model),
         "state_dir": str(tmp_path),
+        "otlp_traces_endpoint": "http://127.0.0.1:4318",
+        "otlp_traces_headers": "authorization=Basic eA==",
+        "otlp_traces_ratio": "0.5",
+        "otlp_traces_content": "true",
+        "otlp_traces_convention": "latest",
+        "otlp_traces_resource": "service.name=mine",
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)

@@ -27,6 +27,7 @@ from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
 from freehold.serve.structured import compile_grammar, wanted
 from freehold.serve.toolcalls.choice import ToolUse, tool_use
+from freehold.serve.tracing.asked import note_chat
 from freehold.text.jobs import Handling
 from freehold.text.param_checks import check_int
 from freehold.text.params import MAX_INT, MAX_LOGPROBS, SamplingParams
@@ -57,11 +58,13 @@ class Surface:
         kind: what ids of its answers begin with.
         form: makes the form of an answer.
         pin: finds the beginning of a prompt that shall stay cached, in place of what the chat says. May block.
+        is_system_apart: what the system says isn't one of the messages.
     """
 
     kind: str
     form: Callable[[Planned], Form]
     pin: Callable[[Service, Sequence[int]], Pin] | None = None
+    is_system_apart: bool = False
 
 
 async def create_chat(request: Request) -> Response | ASGIApp:
@@ -83,6 +86,8 @@ async def answer(request: Request, body: ChatRequest, num_bytes: int, surface: S
     """
     service: Service = request.app.state.service
     params, handling = check(service, body, caller_of(request.scope))
+    record = record_of(request.scope)
+    note_chat(record, body, num_bytes, is_system_apart=surface.is_system_apart)
     use = tool_use(body, auto=service.config.enable_auto_tool_choice)
     head = Head.of(service, body, params, surface.kind)
     _check_lengths(service, body.messages)
@@ -90,7 +95,7 @@ async def answer(request: Request, body: ChatRequest, num_bytes: int, surface: S
     with held:
         places = service.enter(params.n, held)
         prompt_ids = await while_connected(request.receive, service.lanes.run(num_bytes, _prompt, service, body))
-        record_of(request.scope).tokenized_s = time.monotonic()
+        record.tokenized_s = time.monotonic()
         handling = _with_reading(service, body, use, prompt_ids, handling)
         if surface.pin is not None:
             pinning = service.lanes.run(num_bytes, surface.pin, service, prompt_ids)

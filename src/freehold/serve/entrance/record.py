@@ -4,11 +4,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.types import Scope
 
-from freehold.protocol import ServiceClass, Stages
+from freehold.protocol import Finish, ServiceClass, Stages
+
+if TYPE_CHECKING:
+    from freehold.serve.tracing.notes import RequestNotes
 
 RECORD_KEY = "freehold.record"
 """Where a request's scope has its record."""
@@ -67,6 +70,7 @@ class Record:
         ignored_fields: of the body, as clients spelled them; what was asked for there is not done.
         refusal: code and field of an error that the client can put right.
         key_id: whose it is; empty while no key exists.
+        notes: for its trace; None if it isn't traced.
         tokenized_s: when its prompt was known; seconds of the monotonic clock, as all that follow.
         queued_s: when it went into the engine.
         last_s: when its newest token came.
@@ -108,6 +112,14 @@ class Record:
         self.refusal = ""
         self.key_id = ""
         self.ignored_fields: list[str] = []
+        self.notes: RequestNotes | None = None
+
+    def note_finish(self, index: int, finish: Finish) -> None:
+        """One of the answers has ended in the engine, perhaps after the request: its client may have left."""
+        if finish.stages is not None:
+            self.stages.append(finish.stages)
+        if self.notes is not None:
+            self.notes.note_finish(index, finish)
 
     def note_tokens(self, index: int, num_tokens: int) -> None:
         """New tokens of one of the answers have come."""

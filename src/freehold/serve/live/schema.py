@@ -56,7 +56,6 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     rows: int
-    tokens: int
     blocks: int
     leader: int
     grammar: int
@@ -68,8 +67,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         held: of running requests.
-        cached: of nobody, kept for whoever begins with the same tokens.
-        pinned: of both, what goes last when nobody holds it.
+        cached: of nobody, kept for whoever begins with the same tokens; of these, `pinned` go last.
         free: hold nothing.
     """
 
@@ -85,7 +83,7 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that only requests of the same key and ``cache_salt`` share.
 
     Attributes:
-        name: of the key; ``shared`` for what is everybody's, ``no key`` for requests that came without one.
+        name: of the key; ``shared`` for what is everybody's.
     """
 
     name: str

@@ -76,6 +76,7 @@ def chat_of(body: PromptFields) -> ChatRequest:
         top_p=body.top_p,
         top_k=body.top_k,
         seed=body.seed,
+        metadata=body.metadata,
         service_tier=None if body.service_tier is None else _TIERS.get(body.service_tier, body.service_tier),
     )
 

@@ -31,7 +31,12 @@ async def create_message(request: Request) -> Response | ASGIApp:
     body, num_bytes = await bodies.receive(request, service.config.max_body_bytes, service.lanes, _decoder)
 
     chat, mark = chat_of(body), breakpoint_of(body)
-    surface = Surface("msg", lambda planned: MessageForm(planned, body.max_tokens), None if mark is None else mark.pin)
+    surface = Surface(
+        "msg",
+        lambda planned: MessageForm(planned, body.max_tokens),
+        None if mark is None else mark.pin,
+        is_system_apart=True,
+    )
     with _renaming():
         return await answer(request, chat, num_bytes, surface)
 

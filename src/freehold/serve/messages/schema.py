@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from freehold.serve import field_types as types
 from freehold.serve.schema import Body
@@ -183,6 +184,7 @@ class MessagesRequest(PromptFields, kw_only=True):
     top_k: types.TopK | None = None
     seed: types.Seed | None = None
     service_tier: types.MessageTier | None = None
+    metadata: msgspec.Raw | UnsetType = UNSET
 
 
 class CountTokensRequest(PromptFields, kw_only=True):
