@@ -46,7 +46,8 @@ class Server:
         self._said: list[tuple[Item, ...]] = [(0,)]
         self.text = text
         self.tokenizer = text.tokenizer
-        self.engine = handle or Engine.start(engine_config, scripts=Scripts(self._script))
+        self.scripts = Scripts(self._script)
+        self.engine = handle or Engine.start(engine_config, scripts=self.scripts)
         config = ServeConfig(**{"port": 0, "served_model_name": "test", **settings})
         self._config = config
         listener = bind(config)

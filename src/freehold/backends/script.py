@@ -96,7 +96,12 @@ class Scripts:
 
     Args:
         default: for prompts that have no script of their own.
+
+    Attributes:
+        token_s: seconds that a step takes for each token that it computes, besides its pauses.
     """
+
+    token_s = 0.0
 
     def __init__(self, default: Script = echo) -> None:
         self._lock = threading.Lock()

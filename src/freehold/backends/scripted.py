@@ -129,7 +129,8 @@ class ScriptedBackend:
     """`freehold.backends.base.Backend` over a `ScriptedModel` and a worker thread."""
 
     def __init__(self, vocab_size: int, options: BackendOptions, scripts: Scripts | None = None) -> None:
-        self._model = ScriptedModel(vocab_size, options, scripts or Scripts())
+        self._scripts = scripts or Scripts()
+        self._model = ScriptedModel(vocab_size, options, self._scripts)
         self._referee = StepReferee(vocab_size, options)
         self._steps: queue.SimpleQueue[Step | list[tuple[int, int]] | None] = queue.SimpleQueue()
         self._num_copies = 0  # queued
@@ -232,7 +233,7 @@ class ScriptedBackend:
             else:
                 try:
                     result, effects = self._model.run(step, self._wait_for_masks(step))
-                    self._perform(effects)
+                    self._perform(effects, sum(len(row.token_ids) + (row.fed_by is not None) for row in step.rows))
                     outcome = StepResult(result.step_id, result.rows, run_s=time.monotonic() - started_s)
                 except StepError as error:
                     outcome = error
@@ -256,9 +257,10 @@ class ScriptedBackend:
             self._changed.wait_for(lambda: step.step_id in self._masks or self._closing.is_set())
             return self._masks.pop(step.step_id, {})
 
-    def _perform(self, effects: Sequence[Effect]) -> None:
+    def _perform(self, effects: Sequence[Effect], num_tokens: int) -> None:
         """Rows run side by side, so the longest pause counts, not their sum."""
-        self._closing.wait(max((e.seconds for e in effects if isinstance(e, Pause)), default=0.0))
+        pause_s = max((e.seconds for e in effects if isinstance(e, Pause)), default=0.0)
+        self._closing.wait(pause_s + num_tokens * self._scripts.token_s)
         for effect in effects:
             if isinstance(effect, Gate):
                 while not effect.event.wait(0.02) and not self._closing.is_set():

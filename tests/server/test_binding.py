@@ -1,0 +1,188 @@
+"""Planted causes, and the sentence that the live page tells of each: on a real socket, with a script for a model."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tests.server.running import Server, Start
+from tests.server.test_connections import POST
+from tests.server.test_live import Json, live
+from tests.server.test_queue import wait_until
+
+from freehold.backends.script import Break, Pause
+from freehold.engine.start import SCRIPTED_TOKEN_BYTES
+from freehold.serve.lanes import LONG_BYTES
+from freehold.serve.live import board
+
+TICK_S = 0.1
+TIMEOUT_S = 60.0
+
+SMALL_KV = {"block_size": 16, "kv_cache_bytes": 16 * 16 * SCRIPTED_TOKEN_BYTES, "max_model_len": 224}
+"""16 blocks of 16 tokens."""
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second is shorter, so that causes needn't last as long."""
+    monkeypatch.setattr(board, "TICK_S", TICK_S)
+
+
+def binding(server: Server) -> Json:
+    found: Json = live(server)["binding"]
+    return found
+
+
+def told(server: Server, *codes: str) -> Json:
+    """What the server says once it says one of these, and says it again for some seconds."""
+    end_s = time.monotonic() + TIMEOUT_S
+    num_right = 0
+    while num_right < 8:
+        found = binding(server)
+        num_right = num_right + 1 if found["code"] in codes else 0
+        assert time.monotonic() < end_s, live(server)
+        time.sleep(TICK_S / 2)
+    return found
+
+
+@contextmanager
+def asking(server: Server, bodies: Iterable[Json], pause_s: float = 0.0) -> Iterator[None]:
+    """Completions at once, each again and again until the end."""
+    with ThreadPoolExecutor(32) as pool:
+        is_over = threading.Event()
+
+        def ask(body: Json) -> None:
+            while not is_over.is_set():
+                server.complete(**body)
+                time.sleep(pause_s)
+
+        futures = [pool.submit(ask, body) for body in bodies]
+        try:
+            yield
+        finally:
+            is_over.set()
+            server.stop()
+        for future in futures:
+            future.exception()  # the server has ended under it, perhaps
+
+
+def prompt(number: int, num_tokens: int) -> list[int]:
+    """A prompt that has nothing in common with those of other numbers."""
+    return [1000 + number] * num_tokens
+
+
+def words(num: int, pause_s: float) -> list[Any]:
+    return [item for _ in range(num) for item in (Pause(pause_s), " word")]
+
+
+def test_queue(start: Start) -> None:
+    """More come than have rows, and the KV cache has room."""
+    server = start(engine={"max_num_seqs": 2})
+    server.says(*words(2000, 0.01))
+    with asking(server, [{"max_tokens": 1000}] * 6):
+        found = told(server, "rows")
+        assert "max_num_seqs reached (2 of 2 run, 4 wait), KV" in found["sentence"]
+        assert found["sentence"].endswith("raise --max-num-seqs")
+        assert found["settings"] == ["--max-num-seqs"]
+        now = live(server)["now"]
+        assert (now["running"], now["waiting"]["rows"], now["waiting"]["total"]) == (2, 4, 4)
+
+
+def test_no_blocks_for_the_next(start: Start) -> None:
+    """Each prompt takes most of the KV cache, so they run one after the other though there are rows."""
+    server = start(engine={"max_num_seqs": 8, **SMALL_KV})
+    server.says(*words(2000, 0.01))
+    with asking(server, [{"prompt": prompt(i, 180), "max_tokens": 20} for i in range(3)]):
+        found = told(server, "kv_full")
+        assert found["sentence"].startswith("KV full: ")
+        assert "--max-num-seqs" not in found["sentence"]
+        assert found["settings"] == ["--kv-cache-memory-bytes"]
+
+
+def test_thrashing(start: Start) -> None:
+    """All fit when they start, and take each other's blocks when they grow."""
+    server = start(engine={"max_num_seqs": 8, **SMALL_KV})
+    server.says(*words(2000, 0.01))
+    with asking(server, [{"prompt": prompt(i, 40), "max_tokens": 150} for i in range(4)]):
+        found = told(server, "kv_thrashing", "kv_full")
+        end_s = time.monotonic() + TIMEOUT_S
+        while found["code"] != "kv_thrashing" and time.monotonic() < end_s:
+            found = binding(server)
+        assert "KV full: thrashing: running requests lost their blocks" in found["sentence"]
+        assert found["severity"] == "critical"
+        tier = live(server)["now"]["kv"]["tiers"][0]
+        assert tier["held"] + tier["cached"] + tier["free"] == tier["num_blocks"] == 16
+
+
+def test_long_prompt(start: Start) -> None:
+    """A prompt of many steps, and short ones that come after it."""
+    server = start(engine={"max_num_seqs": 8, "max_num_batched_tokens": 64})
+    server.scripts.token_s = 0.003
+    server.says("ok")
+    with asking(server, [{"prompt": prompt(0, 7000)}]):
+        wait_until(lambda: server.engine.num_live == 1)
+        with asking(server, [{"prompt": prompt(i, 20), "max_tokens": 1} for i in range(1, 4)]):
+            found = told(server, "long_prompt")
+            assert "(7000 tokens, 64 fit in a step, 3 others wait)" in found["sentence"]
+            assert "--max-num-batched-tokens" in found["sentence"]
+
+
+def test_slow_clients(start: Start) -> None:
+    """The answer is there, and its client takes none of it."""
+    server = start(send_buffer_bytes=4096)
+    server.says(*words(2000, 0.001))
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        body = b'{"prompt": "Hi", "max_tokens": 2000, "stream": true}'
+        client.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        found = told(server, "slow_clients")
+        assert found["sentence"].startswith("clients read slowly: 1 client leaves unread")
+        [line] = live(server)["requests"]["live"]
+        assert line["unread_s"] > 0
+        assert line["num_unread_bytes"] > 0
+
+
+def test_tokenizing(start: Start) -> None:
+    """A long text waits for its lane."""
+    server = start()
+    gate = threading.Event()
+    server.service.lanes._long.submit(gate.wait)
+    try:
+        with asking(server, [{"prompt": "Hi " * LONG_BYTES, "max_tokens": 1}]):
+            found = told(server, "tokenizing")
+            assert "wait until prompts are tokenized (1 now)" in found["sentence"]
+            gate.set()
+    finally:
+        gate.set()
+
+
+def test_computing_without_a_pause(start: Start) -> None:
+    server = start(engine={"max_num_seqs": 8})
+    server.says(*words(2000, 0.01))
+    with asking(server, [{"max_tokens": 1000}] * 2):
+        found = told(server, "compute")
+        assert "2 run" in found["sentence"]
+
+
+def test_nothing_binds(start: Start) -> None:
+    """Answers come and go together, with pauses between them."""
+    server = start(engine={"max_num_seqs": 8})
+    server.says(*words(3, 0.1))
+    with asking(server, [{"n": 4, "max_tokens": 20}], pause_s=0.2):
+        found = told(server, "nothing")
+        assert found["severity"] == "ok"
+        assert " of 8 run" in found["sentence"]
+
+
+def test_an_engine_that_failed(start: Start) -> None:
+    server = start()
+    server.says(Break("the memory burns"))
+    server.chat()
+    found = told(server, "not_ready")
+    assert "the memory burns" in found["sentence"]
+    assert found["severity"] == "critical"
