@@ -26,6 +26,8 @@ from freehold.serve.entrance.access import open_access
 
 GIVEN = "an-operators-key"
 PROBES = {"/livez", "/readyz", "/health"}
+PAGE = {"/", "/page/{name}"}
+"""The live page's own files, which hold no data."""
 
 
 @pytest.fixture(scope="module")
@@ -88,20 +90,19 @@ def spellings(path: str) -> set[str]:
     return {
         path, f"{path}/", f"/{path}", f"{path}//", encoded, f"{path}?key={GIVEN}", f"/livez/..{path}", f"/./{path[1:]}",
         f"/livez%2f..{path}", f"{path};/livez", f"{path}%00", f"{path}%2f", path.upper(), f"http://localhost{path}",
-        f"{path}#/livez",
+        f"{path}#/livez", f"/page/..{path}", f"/page/..%2f{path[1:]}",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("credentials", BAD, ids=str)
-def test_without_a_valid_key_nothing_but_the_probes_answers(closed: Server, credentials: dict[str, str]) -> None:
+def test_without_a_valid_key_nothing_but_probes_and_page_answers(closed: Server, credentials: dict[str, str]) -> None:
     for method, path in [
         *routes(closed),
         ("GET", "/nothing"),
-        ("GET", "/"),
         ("DELETE", "/v1/models"),
         ("GET", "/docs"),
     ]:
-        if path not in PROBES:
+        if path not in PROBES | PAGE:
             status, body = ask(closed, method, path, credentials)
             assert status == 401, (method, path)
             assert method == "HEAD" or json.loads(body)["error"]["type"] == "authentication_error"
@@ -110,7 +111,7 @@ def test_without_a_valid_key_nothing_but_the_probes_answers(closed: Server, cred
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "TRACE", "FOO"])
 def test_no_spelling_of_a_path_gets_around_the_key(closed: Server, method: str) -> None:
-    paths = {path for _, path in routes(closed)} - PROBES
+    paths = {path for _, path in routes(closed)} - PROBES - PAGE
     for target in set.union(*map(spellings, sorted(paths))):
         assert ask(closed, method, target)[0] in (400, 401), (method, target)
     assert closed.engine.ledger().received == 0
@@ -159,7 +160,7 @@ def test_each_of_several_given_keys_works(start: Start) -> None:
 
 
 def test_every_route_says_what_a_key_must_allow(closed: Server) -> None:
-    assert {endpoint.path for endpoint in endpoints.ENDPOINTS if endpoint.needs == NO_KEY} == PROBES
+    assert {endpoint.path for endpoint in endpoints.ENDPOINTS if endpoint.needs == NO_KEY} == PROBES | PAGE
     for endpoint in endpoints.ENDPOINTS:
         assert endpoint.needs in {*ENDPOINTS, ANY_KEY, NO_KEY}, endpoint.path
 

@@ -33,6 +33,7 @@ class Moment:
         at_s: Unix seconds.
         engine: what the engine told last; None if it has told nothing.
         num_running: answers that the engine works on or that wait there, as the server knows.
+        num_preparing: requests whose prompt isn't known yet.
         num_slow_clients: requests whose clients leave bytes unread.
         cpu_s: processor seconds that the server's process has used.
         lag_s: how late the event loop was.
@@ -41,6 +42,7 @@ class Moment:
     at_s: float
     engine: EngineState | None
     num_running: int = 0
+    num_preparing: int = 0
     num_slow_clients: int = 0
     cpu_s: float = 0.0
     lag_s: float = 0.0
@@ -161,11 +163,11 @@ def changes(before: Moment | None, after: Moment) -> Point:
 
 
 def engine_changes(before: EngineState | None, after: EngineState | None) -> Point:
-    """The same of what the engine told. None where it has told nothing new, or has been started again meanwhile."""
+    """The same of what the engine told. None where it has told nothing new."""
     rates = ("preemptions", "computed", "recomputed", "steps", "drafts")
     parts = ("plan", "run", "apply", "idle")
     point: Point = dict.fromkeys((*rates, *parts, "hit_rate", "accepted", "per_draft"))
-    if before is None or after is None or after.at_s <= before.at_s or after.steps_total < before.steps_total:
+    if before is None or after is None or after.at_s <= before.at_s:
         return point
     span_s = after.at_s - before.at_s
     for name in rates:

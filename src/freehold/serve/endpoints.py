@@ -16,6 +16,7 @@ from freehold.serve.batches.schema import (
 from freehold.serve.chat.chat import create_chat
 from freehold.serve.completions import create_completion
 from freehold.serve.endpoint import ANY_KEY, GENERATING, NO_KEY, Endpoint
+from freehold.serve.live.files import MEDIA, index, page_file
 from freehold.serve.live.routes import live as live_state
 from freehold.serve.live.schema import LiveAnswer
 from freehold.serve.messages.routes import count_tokens, create_message
@@ -148,6 +149,8 @@ _ABOUT = (
     Endpoint(
         method="GET", path="/debug/live", needs="metrics", handler=live_state, answer=LiveAnswer, query={"since": ()}
     ),
+    Endpoint(method="GET", path="/", needs=NO_KEY, handler=index, media=("text/html",)),
+    Endpoint(method="GET", path="/page/{name}", needs=NO_KEY, handler=page_file, media=MEDIA, errors=_UNKNOWN),
     Endpoint(method="GET", path="/openapi.json", needs=ANY_KEY, handler=openapi, media=_JSON),
     Endpoint(method="GET", path="/metrics", needs="metrics", handler=metrics, media=_PLAIN),
     Endpoint(method="GET", path="/livez", needs=NO_KEY, handler=live, media=_PLAIN),

@@ -26,7 +26,8 @@ _VISIT = "freehold.visit"
 
 
 class Gate:
-    """Wraps the application: every request but the probes' is some key's, and takes its place in the key's limits."""
+    """Wraps the application: every request is some key's, and takes its place in the key's limits. Only
+    probes and the live page's files need no key."""
 
     def __init__(self, app: Starlette, service: Service, needs: Mapping[str, str]) -> None:
         """
@@ -39,10 +40,9 @@ class Gate:
         self._board = service.board
         self._model = service.config.served_model_name
         self._needs = needs
-        self._public = {path for path, need in needs.items() if need == NO_KEY}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._public:
+        if scope["type"] != "http" or self._endpoint(scope) == NO_KEY:
             await self._app(scope, receive, send)
             return
         try:

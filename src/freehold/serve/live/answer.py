@@ -36,8 +36,8 @@ from freehold.settings import SETTINGS_BY_NAME
 MAX_KEYS = 20
 """Keys whose use is told, the busiest ones."""
 
-SHARED = "shared"
-"""Name of what is everybody's in the KV cache."""
+SHARED, NO_KEY = "shared", "no key"
+"""Names of what is everybody's in the KV cache, and of what belongs to requests without a key."""
 
 
 def live_answer(service: Service, since_s: float) -> LiveAnswer:
@@ -106,6 +106,7 @@ def _now(service: Service, newest: Moment, recent: Point) -> Now:
         waiting=Waiting(
             total=waiting.total if waiting else 0,
             rows=waiting.rows if waiting else 0,
+            tokens=waiting.tokens if waiting else 0,
             blocks=waiting.blocks if waiting else 0,
             leader=waiting.leader if waiting else 0,
             grammar=waiting.grammar if waiting else 0,
@@ -143,12 +144,13 @@ def _kv(service: Service, engine: EngineState | None) -> KV:
         pinned=use.pinned,
         free=use.num_blocks - use.held - use.cached,
     )
-    by_name: dict[str, int] = {}
+    by_name = {SHARED: use.public} if use.public else {}
     for namespace, num_blocks in use.by_namespace:
-        key_id, _, _ = namespace.partition(" ")
-        name = service.gatekeeper.name_of(KeyId(key_id)) or SHARED
+        key_id, _, _ = namespace.partition(" ")  # what follows is a salt, and the client's secret
+        name = service.gatekeeper.name_of(key_id) or NO_KEY
         by_name[name] = by_name.get(name, 0) + num_blocks
-    spaces = tuple(Namespace(name=name, num_blocks=num) for name, num in by_name.items())
+    largest_first = sorted(by_name.items(), key=lambda item: -item[1])
+    spaces = tuple(Namespace(name=name, num_blocks=num) for name, num in largest_first)
     return KV(used=round(use.held / max(1, use.num_blocks), 4), tiers=(ram,), by_namespace=spaces)
 
 

@@ -128,8 +128,9 @@ class Board:
         """How it is now."""
         return Moment(
             at_s=time.monotonic() + self.wall_s,
-            engine=None,
+            engine=self._engine.state(),
             num_running=self._engine.num_live,
+            num_preparing=sum(followed.record.tokenized_s is None for followed in self.live.values()),
             num_slow_clients=num_slow_clients,
             cpu_s=time.process_time(),
             lag_s=lag_s,

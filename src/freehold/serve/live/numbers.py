@@ -5,9 +5,11 @@ from typing import TypeVar
 
 from freehold.observe.diagnosis import Numbers
 from freehold.observe.history import Duration, changes
+from freehold.observe.state import EngineState
 from freehold.serve.service import Service
 
 T = TypeVar("T")
+Known = TypeVar("Known", float, None)
 
 RECENT_S = 5
 """Seconds that rates, shares and the diagnosis are of."""
@@ -29,34 +31,36 @@ def numbers_of(service: Service) -> Numbers:
     span_s = moments[-1].at_s - moments[0].at_s if len(moments) > 1 else 0.0
     computed = change.get("computed")
     return Numbers(
-        why_not_ready="" if not_ready is None else str(not_ready),
         num_running=_mean(states, lambda state: state.num_running, service.engine.engine.num_live),
         num_waiting=_mean(states, lambda state: state.waiting.total, 0.0),
-        max_num_seqs=service.info.max_num_seqs,
         kv_used=_mean(states, lambda state: state.kv.held / max(1, state.kv.num_blocks), 0.0),
+        why_not_ready="" if not_ready is None else str(not_ready),
         num_preemptions=(change.get("preemptions") or 0.0) * span_s,
-        num_waiting_rows=_mean(states, lambda state: state.waiting.rows, 0.0) if states else None,
-        num_waiting_blocks=_mean(states, lambda state: state.waiting.blocks, 0.0) if states else None,
-        num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, 0.0) if states else None,
         recomputed=(change["recomputed"] or 0.0) / computed if computed else None,
-        num_first_tokens=_mean(states, lambda state: state.num_prefilling + state.waiting.order, 0.0)
-        if states
-        else None,
+        max_num_seqs=service.info.max_num_seqs,
+        num_waiting_rows=_mean(states, lambda state: state.waiting.rows, None),
+        num_waiting_blocks=_mean(states, lambda state: state.waiting.blocks, None),
+        num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, None),
+        num_rejected=(change.get("rejected") or 0.0) * span_s,
+        num_preparing=_mean(moments[1:], lambda moment: moment.num_preparing, 0.0),
+        num_first_tokens=_mean(states, _num_first_tokens, None),
+        num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, None),
         longest_prompt=max((record.num_prompt_tokens for record in waiting), default=None),
         step_tokens=service.engine.engine.max_num_batched_tokens,
-        num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, 0.0) if states else None,
         ttft_s=p90_s("ttft"),
-        queue_s=p90_s("queue"),
         tokenize_s=p90_s("tokenize"),
         prefill_s=p90_s("prefill"),
-        itl_s=p90_s("itl"),
         overhead=overhead,
         idle=change.get("idle"),
         server_cpu=change.get("server_cpu"),
         num_slow_clients=_mean(moments[1:], lambda moment: moment.num_slow_clients, 0.0),
-        num_rejected=(change.get("rejected") or 0.0) * span_s,
     )
 
 
-def _mean(items: Sequence[T], of: Callable[[T], float], otherwise: float) -> float:
+def _num_first_tokens(state: EngineState) -> float:
+    """Requests whose prompts are computed, or would be if a step held more tokens."""
+    return state.num_prefilling + state.waiting.tokens + state.waiting.order
+
+
+def _mean(items: Sequence[T], of: Callable[[T], float], otherwise: Known) -> float | Known:
     return sum(map(of, items)) / len(items) if items else otherwise

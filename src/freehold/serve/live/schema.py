@@ -56,6 +56,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     rows: int
+    tokens: int
     blocks: int
     leader: int
     grammar: int
@@ -67,7 +68,8 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         held: of running requests.
-        cached: of nobody, kept for whoever begins with the same tokens; of these, `pinned` go last.
+        cached: of nobody, kept for whoever begins with the same tokens.
+        pinned: of both, what goes last when nobody holds it.
         free: hold nothing.
     """
 
@@ -83,7 +85,7 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that only requests of the same key and ``cache_salt`` share.
 
     Attributes:
-        name: of the key; ``shared`` for what is everybody's.
+        name: of the key; ``shared`` for what is everybody's, ``no key`` for requests that came without one.
     """
 
     name: str
