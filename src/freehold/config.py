@@ -1,7 +1,7 @@
 """Frozen configuration. `resolve.py` makes it once from flags, environment, file and hardware."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -17,6 +17,8 @@ UnknownFields = Literal["refuse", "warn"]
 PolicyName = Literal["priority", "fcfs"]
 ToolCallParserName = Literal["auto", "hermes", "llama3_json", "mistral", "json"]
 ConventionName = Literal["released", "latest"]
+RecordMode = Literal["off", "metadata", "full"]
+RECORD_MODES: tuple[RecordMode, ...] = get_args(RecordMode)
 ReasoningParserName = Literal["auto", "none", "deepseek_r1", "qwen3", "mistral"]
 
 
@@ -93,6 +95,25 @@ class TracingConfig(msgspec.Struct, frozen=True, kw_only=True):
     resource: tuple[tuple[str, str], ...] = ()
 
 
+class RecordConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What of requests is kept on disk, for looking back and replaying.
+
+    Attributes:
+        mode: nothing; lengths, times and hashes; or everything. Keys may say otherwise.
+        folder: where; None: nowhere, whatever keys say.
+        model_path: which model is being served, for those who replay.
+        sample: share of requests that is recorded, picked at random.
+        max_bytes, max_age_s: the oldest records are dropped beyond these.
+    """
+
+    mode: RecordMode = "off"
+    folder: Path | None = None
+    model_path: Path | None = None
+    sample: float = 1.0
+    max_bytes: int = 1 << 30
+    max_age_s: float = 7 * 86400.0
+
+
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the HTTP server.
 
@@ -119,6 +140,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         enable_auto_tool_choice: the model may decide whether it calls tools.
         reasoning_parser: how it writes its reasoning; auto: as template and vocabulary show.
         tracing: where traces go; None makes none.
+        record: the flight recorder.
     """
 
     host: str = "127.0.0.1"
@@ -143,5 +165,6 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_auto_tool_choice: bool = True
     reasoning_parser: ReasoningParserName = "auto"
     tracing: TracingConfig | None = None
+    record: RecordConfig = RecordConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: LogFormat = "pretty"

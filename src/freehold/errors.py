@@ -50,6 +50,10 @@ class StateError(UserError):
     """The server's state on disk (keys, usage) can't be read or written. The message names the file."""
 
 
+class RecordingError(UserError):
+    """A recording can't be written or read. The message names the folder or file."""
+
+
 class RequestError(FreeholdError):
     """A request is wrong.
 

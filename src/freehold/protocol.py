@@ -4,6 +4,7 @@ Data flows one way as `Generate`, `Abort` and `Drain`; back come `PromptLogprobs
 each accepted request.
 """
 
+import hashlib
 from typing import Literal, NewType, get_args
 
 import msgspec
@@ -141,6 +142,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         deadline_s: seconds after its arrival at which the request ends as failed, with ``deadline_exceeded``, if it
             hasn't ended by then.
         digests: also report a digest of the logits behind each id (docs/decisions/determinism.md).
+        steps: also tell who had rows in the steps in which it has one (`StepRows`).
     """
 
     request_id: RequestId
@@ -149,6 +151,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grammar: Grammar | None = None
     thinking: ThinkingLimit | None = None
     digests: bool = False
+    steps: bool = False
     cache_namespace: str = ""
     family: str = ""
     service: ServiceClass = "interactive"
@@ -252,11 +255,49 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Event = PromptLogprobs | Tokens | Finish
 
 
+class StepRows(msgspec.Struct, frozen=True, tag=True):
+    """Who had rows in a step, told before what they bring. It may be left out if much is to be told.
+
+    Attributes:
+        ended_s: when its results were there, in seconds of the monotonic clock.
+        request_ids: of each row. Some may have ended before the step did.
+        num_inputs: tokens that each row computed.
+    """
+
+    step_id: int
+    ended_s: float
+    request_ids: tuple[RequestId, ...]
+    num_inputs: tuple[int, ...]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """All that fixes a request's tokens besides the request itself. Names of formats as in
+    `freehold.backends.base.NumericFormat`.
+
+    Attributes:
+        model: hash of the model's files, hexadecimal.
+        version: Freehold's.
+    """
+
+    model: str = ""
+    weights: str = ""
+    activations: str = ""
+    kv: str = ""
+    isa: str = ""
+    version: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name of all of it."""
+        parts = (self.model, self.weights, self.activations, self.kv, self.isa, self.version)
+        return "fh-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine tells once, after start-up.
 
     Attributes:
-        fingerprint: model hash, numeric format, ISA level and version: equal fingerprints promise equal tokens.
+        fingerprint: of `identity`: equal ones promise equal tokens.
         weight_bytes, kv_bytes, scratch_bytes: memory reserved at start-up, in bytes.
         kv_tokens: tokens that fit in the KV cache.
         max_position: tokens of context that the model was trained for. `max_model_len` is less if the KV cache holds
@@ -278,3 +319,4 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     fingerprint: str
     load_s: float
+    identity: Identity = Identity()

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from freehold import tracing_settings
-from freehold.config import EngineConfig, ServeConfig
+from freehold.config import EngineConfig, RecordConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
 from freehold.setting_kinds import format_size, parse_size
@@ -105,6 +105,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         enable_auto_tool_choice=values["enable_auto_tool_choice"].value,
         reasoning_parser=values["reasoning_parser"].value,
         tracing=tracing_settings.tracing_config({name: value.value for name, value in values.items()}),
+        record=_record(values, engine.model_path),
         log_level=values["log_level"].value,
         log_format=values["log_format"].value,
     )
@@ -201,6 +202,17 @@ def engine_config(
     return _engine(_collect({"model": model, **overrides}, os.environ, config), machine or read_machine())
 
 
+def _record(values: Mapping[str, Value], model_path: Path) -> RecordConfig:
+    return RecordConfig(
+        mode=values["record"].value,
+        folder=values["record_dir"].value,
+        model_path=model_path,
+        sample=values["record_sample"].value,
+        max_bytes=values["record_bytes"].value,
+        max_age_s=values["record_age"].value,
+    )
+
+
 def _optional(values: Mapping[str, Value], name: str) -> Any:
     return values[name].value if name in values else None
 
@@ -250,6 +262,7 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
     values = {name: Value(_parse(SETTINGS_BY_NAME[name], raw, source), source) for name, (raw, source) in given.items()}
     values.setdefault("home", Value(_home(environ), "default"))
     values.setdefault("state_dir", Value(values["home"].value / "state", "in the model store"))
+    values.setdefault("record_dir", Value(values["state_dir"].value / "recording", "in the folder of state"))
     return values
 
 

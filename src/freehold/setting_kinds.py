@@ -8,6 +8,7 @@ from typing import Any
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DECIMAL_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SPANS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TEST_BACKENDS = {"scripted"}
 
 
@@ -33,6 +34,14 @@ def parse_size(text: str) -> int:
     if not match or not unit:
         raise ValueError("a size such as 512M, 2GiB or a number of bytes")
     return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+
+
+def parse_span(text: str) -> float:
+    """Seconds from text such as ``90s``, ``30m``, ``12h``, ``7d`` or ``2w``."""
+    match = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    if not match or not int(match[1]):
+        raise ValueError("a time such as 90s, 30m, 12h, 7d or 2w")
+    return float(int(match[1]) * _SPANS_S[match[2]])
 
 
 def format_size(num_bytes: int) -> str:

@@ -13,11 +13,12 @@ from freehold.config import (
     PackedCacheName,
     PolicyName,
     ReasoningParserName,
+    RecordMode,
     ToolCallParserName,
     UnknownFields,
 )
 from freehold.logs import LogFormat
-from freehold.setting_kinds import Kind, pair, parse_size, url
+from freehold.setting_kinds import Kind, pair, parse_size, parse_span, url
 from freehold.setting_kinds import choice as _choice
 from freehold.setting_kinds import file as _file
 from freehold.setting_kinds import folder as _folder
@@ -70,6 +71,7 @@ class Setting:
 
 
 _SIZE = Kind(parse_size, "SIZE")
+_SPAN = Kind(parse_span, "TIME")
 _FILE = Kind(_file, "FILE")
 _FOLDER = Kind(_folder, "FOLDER")
 
@@ -287,6 +289,22 @@ SETTINGS: tuple[Setting, ...] = (
         "auto",
         serve_only=True,
     ),
+    Setting(
+        "record",
+        _choice(get_args(RecordMode)),
+        "keep requests on disk: lengths, times and hashes, or everything, to be replayed. Keys may say otherwise",
+        "off",
+        serve_only=True,
+    ),
+    Setting(
+        "record_dir",
+        _FOLDER,
+        "folder of the recording; default: recording in the folder of --state-dir",
+        serve_only=True,
+    ),
+    Setting("record_sample", _number(0.0, 1.0, "SHARE"), "share of requests that is recorded", "1", serve_only=True),
+    Setting("record_bytes", _SIZE, "disk space for the recording; the oldest records go", "1GiB", serve_only=True),
+    Setting("record_age", _SPAN, "how long records are kept, such as 12h or 7d", "7d", serve_only=True),
     Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(
         "max_num_queued_tokens",

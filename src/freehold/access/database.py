@@ -9,16 +9,18 @@ from pathlib import Path
 from freehold.errors import StateError
 from freehold.transactions import transaction
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the tables below. A file of another version is refused, not guessed at."""
 
 BUSY_TIMEOUT_S = 5.0
 
 _APPLICATION_ID = 0x46524B59
+_CHANGES = {1: "ALTER TABLE keys ADD COLUMN record TEXT"}
+"""What makes a file of an earlier version one of the next."""
 _TABLES = """
 CREATE TABLE keys (
     key_id TEXT PRIMARY KEY, name TEXT NOT NULL, digest BLOB NOT NULL, scope BLOB NOT NULL, limits BLOB NOT NULL,
-    created_s REAL NOT NULL, expires_s REAL, revoked_s REAL
+    created_s REAL NOT NULL, expires_s REAL, revoked_s REAL, record TEXT
 ) STRICT;
 CREATE UNIQUE INDEX names_in_use ON keys (name) WHERE revoked_s IS NULL;
 CREATE TABLE usage (
@@ -53,7 +55,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in a new file, and refuse a strange one."""
+    """Make the tables in a new file, bring an old one up to date, and refuse a strange one."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     with transaction(connection):
@@ -67,10 +69,13 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif application != _APPLICATION_ID:
             raise StateError(f"{path} isn't Freehold's file of keys; move it away, or set --home")
+        elif version in _CHANGES:
+            connection.execute(_CHANGES[version])
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         elif version != FORMAT_VERSION:
             raise StateError(
-                f"{path} has format {version}, and this version of Freehold reads format {FORMAT_VERSION}; use the "
-                "version that made it, or move it away"
+                f"{path} has format {version}, and this version of Freehold reads formats up to {FORMAT_VERSION}; use "
+                "the version that made it, or move it away"
             )
 
 

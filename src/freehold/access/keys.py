@@ -11,6 +11,8 @@ from typing import NewType
 
 import msgspec
 
+from freehold.config import RecordMode
+
 KeyId = NewType("KeyId", str)
 
 ANYONE = KeyId("")
@@ -74,6 +76,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         name: for people.
         digest: SHA-256 of the secret.
         created_s, expires_s, revoked_s: Unix seconds; None is never.
+        record: what the flight recorder keeps of the key's requests; None: as the server was told.
     """
 
     key_id: KeyId
@@ -84,6 +87,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     created_s: float = 0.0
     expires_s: float | None = None
     revoked_s: float | None = None
+    record: RecordMode | None = None
 
     def state(self, now_s: float) -> str:
         """``active``, ``expired`` or ``revoked``."""

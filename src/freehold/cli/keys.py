@@ -1,4 +1,4 @@
-"""``freehold keys create``, ``list`` and ``revoke``."""
+"""``freehold keys create``, ``list``, ``update`` and ``revoke``."""
 
 import re
 import sys
@@ -13,6 +13,7 @@ import typer
 
 from freehold import resolve
 from freehold.access.keys import ENDPOINTS, Key, KeyLimits, Scope
+from freehold.config import RECORD_MODES, RecordMode
 from freehold.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -28,6 +29,15 @@ _UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 StateOption = Annotated[
     Path | None,
     typer.Option("--state-dir", help="The server's --state-dir, if it isn't the usual one.", show_default=False),
+]
+RecordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="{default,off,metadata,full}",
+        help="What the flight recorder keeps of its requests; default: as the server was told.",
+        show_default=False,
+    ),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False)]
 
@@ -51,6 +61,7 @@ def create(
     concurrent_requests: Limit = None,
     tokens_per_day: Limit = None,
     tokens_per_month: Limit = None,
+    record: RecordOption = None,
     state_dir: StateOption = None,
 ) -> None:
     """Make a key and print it. It is shown this once. Running servers know it within a second."""
@@ -67,8 +78,9 @@ def create(
         tokens_per_month=tokens_per_month,
     )
     expires_s = None if expires is None else _moment(expires, now_s)
+    mode = _record_mode(record or "default")
     with database(state_dir) as connection:
-        key, secret = key_table.create(connection, name, scope, limits, now_s=now_s, expires_s=expires_s)
+        key, secret = key_table.create(connection, name, scope, limits, now_s=now_s, expires_s=expires_s, record=mode)
     print(f"key {key.key_id} for {name}; it is shown this once:", file=sys.stderr)
     print(secret)
 
@@ -84,10 +96,29 @@ def list_keys(state_dir: StateOption = None) -> None:
         print("no keys; `freehold keys create NAME` makes one")
         return
     now_s = time.time()
-    rows = [("ID", "NAME", "STATE", "CREATED", "EXPIRES", "FOR", "LIMITS")] + [_row(key, now_s) for key in keys]
+    rows = [("ID", "NAME", "STATE", "CREATED", "EXPIRES", "FOR", "RECORD", "LIMITS")] + [
+        _row(key, now_s) for key in keys
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command()
+def update(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id or name, as `freehold keys list` shows them.")],
+    record: RecordOption = None,
+    state_dir: StateOption = None,
+) -> None:
+    """Change what is recorded of a key's requests. Running servers know it within a second."""
+    from freehold.access import key_table
+
+    if record is None:
+        raise ConfigError("nothing is to be changed; say --record default, off, metadata or full")
+    mode = _record_mode(record)
+    with database(state_dir) as connection:
+        updated = key_table.set_record(connection, key, mode)
+    print(f"updated {updated.key_id} ({updated.name}): record {record}")
 
 
 @app.command()
@@ -143,6 +174,19 @@ def _endpoints(text: str | None) -> tuple[str, ...] | None:
     return names
 
 
+def _record_mode(text: str) -> RecordMode | None:
+    """
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if text == "default":
+        return None
+    for mode in RECORD_MODES:
+        if text == mode:
+            return mode
+    raise ConfigError(f"record can't be {text!r}; say default, {', '.join(RECORD_MODES)}")
+
+
 def _moment(text: str, now_s: float) -> float:
     """When a key expires, in Unix seconds.
 
@@ -171,7 +215,9 @@ def _row(key: Key, now_s: float) -> tuple[str, ...]:
         if (value := getattr(key.limits, name)) is not None
     ]
     expires = "never" if key.expires_s is None else _day(key.expires_s)
-    row = (key.key_id, key.name, key.state(now_s), _day(key.created_s), expires, scope, ", ".join(limits) or "none")
+    allowed = ", ".join(limits) or "none"
+    recorded = key.record or "default"
+    row = (key.key_id, key.name, key.state(now_s), _day(key.created_s), expires, scope, recorded, allowed)
     return tuple(printable(cell) for cell in row)
 
 

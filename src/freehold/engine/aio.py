@@ -3,12 +3,30 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from typing import Protocol
 from weakref import WeakKeyDictionary, ref
 
 from freehold.engine.handle import EngineHandle
-from freehold.errors import EngineError
+from freehold.errors import EngineError, RequestError
 from freehold.observe.profile import StepProfile
 from freehold.protocol import Event, Finish, Generate
+
+
+class Observer(Protocol):
+    """Watches one request, and may ask the engine for more than whoever reads the events shall see."""
+
+    @property
+    def asked(self) -> Generate:
+        """What to ask the engine."""
+        ...
+
+    def see(self, event: Event) -> Event:
+        """An event, in the engine's thread; returns what to pass on. Must return quickly."""
+        ...
+
+    def refuse(self, error: EngineError | RequestError) -> None:
+        """The engine doesn't take the request; there will be no events."""
+        ...
 
 
 class AsyncEngine:
@@ -19,13 +37,14 @@ class AsyncEngine:
         self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
 
     async def generate(
-        self, generate: Generate, on_finish: Callable[[Finish], None] | None = None
+        self, generate: Generate, on_finish: Callable[[Finish], None] | None = None, observer: Observer | None = None
     ) -> AsyncGenerator[Event, None]:
         """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
 
         Args:
             on_finish: called in the event loop with the `Finish` of a request that was accepted, also if the iterator
                 is closed by then.
+            observer: sees all events, also those that come after the iterator was closed.
 
         Raises:
             RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
@@ -40,10 +59,17 @@ class AsyncEngine:
             events.put_nowait(event)
 
         def on_event(event: Event) -> None:
+            if observer is not None:
+                event = observer.see(event)
             if not bridge.pass_on(take, event):
                 self.engine.abort(generate.request_id)  # no one is left to read it
 
-        self.engine.submit(generate, on_event)
+        try:
+            self.engine.submit(generate if observer is None else observer.asked, on_event)
+        except (EngineError, RequestError) as error:
+            if observer is not None:
+                observer.refuse(error)
+            raise
         is_finished = False
         try:
             while not is_finished:

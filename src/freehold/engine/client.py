@@ -32,7 +32,9 @@ class Engine(EngineHandle):
         self._is_closing = False
         self._is_ended = False
         self._closed = threading.Event()  # waited for instead of the thread: CPython's join forgets a thread on Ctrl-C
-        loaded = load(config, scripts=scripts, publish=self._publish, on_profile=self._profile_ended)
+        loaded = load(
+            config, scripts=scripts, publish=self._publish, on_profile=self._profile_ended, on_step=self._step_done
+        )
         self.info = loaded.info
         self._limits = loaded.limits
         self._door = Door(config, loaded.info)

@@ -13,6 +13,7 @@ from freehold.engine.place import LoopPlace
 from freehold.engine.profiling import Profiling
 from freehold.engine.runner import Runner
 from freehold.engine.snapshot import LoopCounts, Snapshots
+from freehold.engine.steps import StepReports
 from freehold.faults import Point, Switch, is_forced, reach
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import IDLE, StartProfile, StopProfile
@@ -84,6 +85,7 @@ class Core:
     Args:
         publish: takes the events of one step, in order. Called in the core's thread; must not block or raise.
         profiling: over the same runner.
+        steps: tells of steps.
         clock: seconds, monotonic.
     """
 
@@ -93,6 +95,7 @@ class Core:
         runner: Runner,
         publish: Publish,
         profiling: Profiling,
+        steps: StepReports,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,6 +107,7 @@ class Core:
         self._grammars = Grammars(self.inbox.put)
         self._publish = publish
         self._profiling = profiling
+        self._steps = steps
         self._clock = clock
         self._counts = LoopCounts(clock)
         self._snapshots = Snapshots(scheduler, self._counts, clock)
@@ -167,6 +171,7 @@ class Core:
             self._enter("apply", Point.APPLY)
             events = self._scheduler.apply(plan, outcomes)
         self._profiling.collected(plan.step_id)
+        self._steps.collected(plan, self._clock())
         self._tell(events)
         if is_forced(Switch.CHECK):
             check_scheduler(self._scheduler)
@@ -191,6 +196,7 @@ class Core:
     def _tell(self, events: Sequence[Event]) -> None:
         self._enter("publish", Point.PUBLISH)
         self._masks.follow(events)
+        self._steps.follow(events)
         self._publish(events)
 
     def _take_messages(self) -> bool:
@@ -243,6 +249,7 @@ class Core:
 
     def _accept(self, generate: Generate) -> None:
         """Take a request on, or hold it back until its grammar is compiled."""
+        self._steps.add(generate)
         grammar = generate.grammar
         compiled = None if grammar is None else self._grammars.find(grammar.source)
         if grammar is None:

@@ -17,10 +17,22 @@ from freehold.errors import EngineError, RequestError
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import Profiled, ProfileEnd, ProfileId, StartProfile, StepProfile, StopProfile
 from freehold.observe.state import EngineState
-from freehold.protocol import Abort, EngineInfo, Event, Finish, FinishReason, Generate, RequestId, Tokens, TokenTexts
+from freehold.protocol import (
+    Abort,
+    EngineInfo,
+    Event,
+    Finish,
+    FinishReason,
+    Generate,
+    RequestId,
+    StepRows,
+    Tokens,
+    TokenTexts,
+)
 from freehold.sched.admission import Limits, check
 
 OnEvent = Callable[[Event], None]
+OnStep = Callable[[StepRows], None]
 OnProfileEnd = Callable[[StepProfile | EngineError], None]
 
 _log = logging.getLogger(__name__)
@@ -58,6 +70,8 @@ class EngineHandle(ABC):
     Attributes:
         info: what the engine decided at start-up.
         num_starts: how often it has become ready; with each, all that was cached is gone.
+        on_step: gets what is told of steps because of `Generate.steps`. Called in a thread of the engine's: it must
+            return quickly.
     """
 
     info: EngineInfo
@@ -66,6 +80,7 @@ class EngineHandle(ABC):
     _door: Door
 
     def __init__(self) -> None:
+        self.on_step: OnStep = lambda _rows: None
         self.num_starts = 1
         self._owner_pid = os.getpid()
         self._lock = threading.Lock()
@@ -270,6 +285,13 @@ class EngineHandle(ABC):
             awaited.on_end(what)
         except Exception:
             _log.exception("the receiver of a profile failed")
+
+    def _step_done(self, rows: StepRows) -> None:
+        """Pass on what is told of a step."""
+        try:
+            self.on_step(rows)
+        except Exception:
+            _log.exception("the receiver of steps failed")
 
     def _enter(self, generate: Generate) -> None:
         self._door.submit(generate)

@@ -20,7 +20,7 @@ from freehold.faults import Point, reach
 from freehold.logs import LogFormat
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
 from freehold.observe.state import EngineState
-from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate, TokenTexts
+from freehold.protocol import Abort, Drain, EngineInfo, Event, Generate, StepRows, TokenTexts
 from freehold.sched.admission import Limits
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = Start | TokenTexts | Generate | Abort | Drain | StartProfile | StopProfile
-FromEngine = Ready | NotLoaded | Events | Beat | Profiled | NotProfiled | Ended
+FromEngine = Ready | NotLoaded | StepRows | Events | Beat | Profiled | NotProfiled | Ended
 
 Incoming = TypeVar("Incoming")
 

@@ -24,9 +24,12 @@ from freehold.engine.pulse import Pulse
 from freehold.engine.start import load
 from freehold.errors import OUT_OF_MEMORY, ResourceError, UserError
 from freehold.faults import Fault, Forced, armed
-from freehold.protocol import Event
+from freehold.protocol import Event, StepRows
 
 BEAT_S = 0.25
+
+MAX_BEHIND_BYTES = 1 << 20
+"""While so much waits for the server to take it, it isn't told of steps."""
 
 EXIT_FAILED = 70
 
@@ -64,11 +67,17 @@ def _run(scripts: Scripts | None) -> NoReturn:
         if events:
             channel.send(Events(tuple(events)))
 
+    def tell_step(rows: StepRows) -> None:
+        if channel.pending_bytes < MAX_BEHIND_BYTES:
+            channel.send(rows)
+
     def enter(stage: Stage) -> None:
         pulse.stage = stage
 
     try:
-        loaded = load(start.config, publish=publish, scripts=scripts, on_stage=enter, on_profile=channel.send)
+        loaded = load(
+            start.config, publish=publish, scripts=scripts, on_stage=enter, on_profile=channel.send, on_step=tell_step
+        )
     except MemoryError:
         _leave(channel, NotLoaded(ResourceError.__name__, OUT_OF_MEMORY))
     except UserError as error:

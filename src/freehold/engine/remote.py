@@ -22,7 +22,7 @@ from freehold.errors import EngineError, FreeholdError, ResourceError, UserError
 from freehold.logs import LogFormat
 from freehold.observe.profile import NotProfiled, Profiled, StartProfile, StopProfile
 from freehold.observe.state import EngineState, continued, without_load
-from freehold.protocol import Abort, Drain, Generate, TokenTexts
+from freehold.protocol import Abort, Drain, Generate, StepRows, TokenTexts
 
 TICK_S = 0.25
 GRACE_S = 5.0
@@ -252,6 +252,8 @@ class ProcessEngine(EngineHandle):
                     case Events(events):
                         watch.got_events()
                         self._publish(events)
+                    case StepRows():
+                        self._step_done(message)
                     case Profiled() | NotProfiled():
                         self._profile_ended(message)
                     case Beat():

@@ -1,6 +1,5 @@
 """From a configuration to an engine that is ready: read the model, decide the memory, open the backend."""
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from freehold.engine.core import Core, Publish
 from freehold.engine.place import Stage
 from freehold.engine.profiling import OnProfile, Profiling
 from freehold.engine.runner import Runner
+from freehold.engine.steps import OnStep, StepReports
 from freehold.errors import ConfigError, ResourceError
 from freehold.faults import Point, reach
 from freehold.files.model import ModelFiles, open_model
 from freehold.files.packed_cache import PackedCache
 from freehold.kv.blocks import BlockPool
-from freehold.protocol import EngineInfo
+from freehold.protocol import EngineInfo, Identity
 from freehold.sched.admission import Limits
 from freehold.sched.pace import StepPace
 from freehold.sched.policy import POLICIES
@@ -78,6 +78,7 @@ def load(
     *,
     publish: Publish,
     on_profile: OnProfile,
+    on_step: OnStep,
     scripts: Scripts | None = None,
     on_stage: Callable[[Stage], None] = lambda _stage: None,
 ) -> Loaded:
@@ -86,6 +87,7 @@ def load(
     Args:
         publish: takes the core's events.
         on_profile: takes profiles that were asked for.
+        on_step: takes what is told of steps.
         scripts: what the ``scripted`` backend answers.
         on_stage: told what is being done.
 
@@ -93,13 +95,14 @@ def load(
         UserError: no such model, not a model that Freehold runs, or one that doesn't fit in memory.
     """
     started_s = time.monotonic()
+    outlets = _Outlets(publish, on_profile, on_step)
     _check_sizes(config)
     if config.backend == "scripted":
         sizes = ModelSizes(SCRIPTED_MAX_POSITION, SCRIPTED_TOKEN_BYTES * config.block_size, 0)
         memory = decide_memory(config, sizes)
         backend: Backend = ScriptedBackend(SCRIPTED_VOCAB_SIZE, _options(config, memory), scripts)
         model = _Model("scripted", SCRIPTED_VOCAB_SIZE, "", started_s)
-        return _assemble(config, memory, sizes, backend, _Outlets(publish, on_profile), model)
+        return _assemble(config, memory, sizes, backend, outlets, model)
 
     on_stage("open the model's files")
     reach(Point.LOAD_OPEN)
@@ -122,7 +125,7 @@ def load(
         except BaseException:
             backend.close()
             raise
-    return _assemble(config, memory, sizes, backend, _Outlets(publish, on_profile), model)
+    return _assemble(config, memory, sizes, backend, outlets, model)
 
 
 def decide_memory(config: EngineConfig, sizes: ModelSizes) -> Memory:
@@ -186,6 +189,7 @@ class _Outlets:
 
     publish: Publish
     on_profile: OnProfile
+    on_step: OnStep
 
 
 def _assemble(
@@ -215,6 +219,7 @@ def _assemble(
         ),
         pace=pace,
     )
+    identity = _identity(model.fingerprint, backend)
     info = EngineInfo(
         model_family=model.family,
         vocab_size=model.vocab_size,
@@ -228,8 +233,9 @@ def _assemble(
         kv_bytes=memory.num_blocks * sizes.block_bytes,
         scratch_bytes=backend.scratch_bytes,
         backend=config.backend,
-        fingerprint=_fingerprint(model.fingerprint, backend),
+        fingerprint=identity.fingerprint,
         load_s=time.monotonic() - model.started_s,
+        identity=identity,
     )
     runner = Runner(backend, pace)
     profiling = Profiling(runner, config.num_threads, outlets.on_profile)
@@ -239,7 +245,7 @@ def _assemble(
         except BaseException:
             backend.close()
             raise
-    return Loaded(Core(scheduler, runner, outlets.publish, profiling), info, limits)
+    return Loaded(Core(scheduler, runner, outlets.publish, profiling, StepReports(outlets.on_step)), info, limits)
 
 
 def _check_sizes(config: EngineConfig) -> None:
@@ -284,11 +290,17 @@ def _options(config: EngineConfig, memory: Memory, packed: PackedCache | None = 
     )
 
 
-def _fingerprint(model_fingerprint: str, backend: Backend) -> str:
-    """A short name for all that fixes the tokens of a request."""
+def _identity(model_fingerprint: str, backend: Backend) -> Identity:
+    """All that fixes the tokens of a request."""
     form = backend.numeric_format
-    parts = (model_fingerprint, form.weights, form.activations, form.kv, form.isa, __version__)
-    return "fh-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return Identity(
+        model=model_fingerprint,
+        weights=form.weights,
+        activations=form.activations,
+        kv=form.kv,
+        isa=form.isa,
+        version=__version__,
+    )
 
 
 def _mib(num_bytes: int) -> str:

@@ -152,12 +152,15 @@ def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
 
 async def _answer(engine: AsyncEngine, index: int, job: Job, record: Record) -> AsyncGenerator[Piece, None]:
     """Pieces of one job."""
-    async with aclosing(engine.generate(job.generate, partial(record.note_finish, index))) as events:
+    take = None if record.flight is None else record.flight.follow(job.generate)
+    async with aclosing(engine.generate(job.generate, partial(record.note_finish, index), take)) as events:
         async for event in events:
             if not isinstance(event, Finish):
                 was_stopped = job.text.stopped
                 delta = job.text.push(event)
                 if job.text.stopped and not was_stopped:
+                    if take is not None:
+                        take.stop()
                     engine.engine.abort(job.generate.request_id)
                 if not was_stopped:
                     yield Piece(index, delta)

@@ -45,6 +45,7 @@ from freehold.serve.entrance.descriptors import max_connections
 from freehold.serve.live.board import Board
 from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
+from freehold.serve.recording import open_flight_recorder
 from freehold.serve.service import Service
 from freehold.serve.tracing.tracing import Tracing, require_opentelemetry
 from freehold.serve.warmup import read_prefixes
@@ -146,8 +147,20 @@ def build_service(
     counts = Counts()
     board = Board(engine.engine, counts)
     board.start()
+    recording = None if config.record.folder is None else open_flight_recorder(engine.engine, text, config)
     return Service(
-        engine, text, config, grammars, dialect_of(text, config), gatekeeper, counts, board, profiler, batches, tracing
+        engine,
+        text,
+        config,
+        grammars,
+        dialect_of(text, config),
+        gatekeeper,
+        counts,
+        board,
+        profiler,
+        batches,
+        tracing,
+        recording,
     )
 
 
@@ -215,6 +228,8 @@ async def _serve(
             service.tracing.close(LAST_SPANS_S)
         service.lanes.close()
         service.grammars.close()
+        if service.recording is not None:
+            service.recording.close()
         if text.template is not None:
             text.template.close()
 

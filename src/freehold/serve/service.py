@@ -21,6 +21,7 @@ from freehold.serve.lanes import TextLanes
 from freehold.serve.live.board import Board
 from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
+from freehold.serve.recording import FlightRecorder
 from freehold.serve.tracing.tracing import Tracing
 from freehold.text.params import check_may_fit
 
@@ -54,6 +55,7 @@ class Service:
         profiler: None if steps aren't profiled.
         batches: None if nothing is kept on disk.
         tracing: None if requests aren't traced.
+        recording: the flight recorder; None if it has no folder.
         created: when the server started, in Unix seconds.
         gatekeeper: who may enter.
         board: what the server sees of itself.
@@ -70,6 +72,7 @@ class Service:
     profiler: Profiler | None = None
     batches: BatchLane | None = None
     tracing: Tracing | None = None
+    recording: FlightRecorder | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     load: Load = field(default_factory=Load)
     lanes: TextLanes = field(default_factory=TextLanes)

@@ -36,6 +36,7 @@ class Gate:
         """
         self._app = app
         self._gatekeeper = service.gatekeeper
+        self._recording = service.recording
         self._counts = service.counts
         self._board = service.board
         self._model = service.config.served_model_name
@@ -71,6 +72,8 @@ class Gate:
     ) -> None:
         record = record_of(scope)
         record.key_id = visit.key_id
+        if self._recording is not None and endpoint in _IN_LEDGER:
+            record.flight = self._recording.flight(visit.meter.key, record.request_id)
         scope[_VISIT] = visit
         scope[SCOPE_KEY] = replace(caller_of(scope), key_id=visit.key_id, scope=visit.meter.key.scope)
 

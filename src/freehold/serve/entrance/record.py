@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from starlette.types import Scope
 
 from freehold.protocol import Finish, ServiceClass, Stages
+from freehold.serve.recording import Flight
 
 if TYPE_CHECKING:
     from freehold.serve.tracing.notes import RequestNotes
@@ -81,6 +82,7 @@ class Record:
         num_answers: that it asked for.
         count_unread: how many bytes its client has no room for now.
         watcher: is told of tokens as they come.
+        flight: in the flight recorder; None if it isn't recorded there.
     """
 
     def __init__(self, request_id: str, count_unread: Callable[[], int] = no_bytes) -> None:
@@ -111,6 +113,7 @@ class Record:
         self.code = ""
         self.refusal = ""
         self.key_id = ""
+        self.flight: Flight | None = None
         self.ignored_fields: list[str] = []
         self.notes: RequestNotes | None = None
 
