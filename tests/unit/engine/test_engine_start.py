@@ -89,9 +89,9 @@ def test_the_fingerprint_depends_on_all_that_fixes_tokens(monkeypatch: pytest.Mo
             self.numeric_format = replace(form, **changes)
 
     changes = [{}, *({name: "other"} for name in ("weights", "activations", "kv", "isa"))]
-    prints = [start._fingerprint("model", Backend(**change)) for change in changes]
-    prints.append(start._fingerprint("other model", Backend()))
+    prints = [start._identity("model", Backend(**change)).fingerprint for change in changes]
+    prints.append(start._identity("other model", Backend()).fingerprint)
     monkeypatch.setattr(start, "__version__", "other")
-    prints.append(start._fingerprint("model", Backend()))
+    prints.append(start._identity("model", Backend()).fingerprint)
     assert len(set(prints)) == len(prints)
-    assert start._fingerprint("model", Backend()) == prints[-1]
+    assert start._identity("model", Backend()).fingerprint == prints[-1]
