@@ -77,6 +77,8 @@ class Server:
         await draining
         if self.service.tracing is not None:
             await asyncio.to_thread(self.service.tracing.close, TIMEOUT_S)
+        if self.service.recording is not None:
+            self.service.recording.close()
         gatekeeper.close()
 
     @property

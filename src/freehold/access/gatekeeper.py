@@ -80,7 +80,9 @@ class Gatekeeper:
             return None
         if key_id not in self._meters:
             self._meters[key_id] = Meter(key, self._spent.get(key_id, {}), self._clocks)
-        return self._meters[key_id]
+        meter = self._meters[key_id]
+        meter.key = key  # which may have been changed
+        return meter
 
     def name_of(self, key_id: str) -> str:
         """The name that a key was given, or its id if it is gone; empty for no key."""

@@ -35,7 +35,7 @@ def started(model: Path, **settings) -> str:
     home = model.parent / "home"
     options = {"packed_dir": home / "packed", "packed_cache": "always", **settings}
     config = EngineConfig(model_path=model, cache_dir=home / "hashes", kv_cache_bytes=4 << 20, **options)
-    loaded = start.load(config, publish=lambda _events: None, on_profile=lambda _profile: None)
+    loaded = start.load(config, publish=print, on_profile=print, on_step=print)
     packed = loaded.core._runner._backend._options.packed
     if packed is not None:
         packed.wait()

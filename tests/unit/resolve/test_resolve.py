@@ -117,6 +117,10 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "otlp_traces_content": "true",
         "otlp_traces_convention": "latest",
         "otlp_traces_resource": "service.name=mine",
+        "record": "metadata",
+        "record_dir": str(tmp_path),
+        "record_sample": "0.5",
+        "record_age": "12h",
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
     from_flags = resolve.serve_config(texts, machine=MACHINE)
