@@ -96,6 +96,7 @@ def test_how_answers_end(start: Start, folder: Path) -> None:
     server = start(record=RecordConfig(mode="full", folder=folder))
     server.says("one two three")
     ask(server)
+    server.says("one two three", *[Pause(0.05), 5] * 100)
     ask(server, stop="two")
     server.says("one", NotFinite(), " two")
     assert server.chat(temperature=0).status_code == 500
