@@ -18,7 +18,9 @@ WALL_CLOCKS = {
 }
 MEANT = {
     "access/clocks.py": "keys expire, and budgets last a day or a month",
+    "cli/bench_run.py": "files of a load test are named by when it ran",
     "cli/keys.py": "when a key was made or revoked, and whether it has expired",
+    "loadtest/run.py": "when a load test ran",
     "logs.py": "when a line was written",
     "observe/record/ring.py": "compared with times of files",
     "serve/answer.py": "when an answer was made, for its client",

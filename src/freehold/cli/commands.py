@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from freehold import __version__
-from freehold.cli import doctor, keys, limits, profile, serve, store, synth, talk, usage
+from freehold.cli import bench, doctor, keys, limits, profile, serve, store, synth, talk, usage
+from freehold.cli.bench_flags import BenchCommand
 from freehold.cli.options import SettingsCommand
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command("list")(store.list_models)
 app.command()(store.rm)
 app.command()(synth.synth)
 app.command()(doctor.doctor)
+app.command(cls=BenchCommand)(bench.bench)
 app.command()(limits.limits)
 app.command()(profile.profile)
 app.add_typer(keys.app, name="keys")

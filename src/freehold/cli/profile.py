@@ -31,13 +31,13 @@ def profile(url: Url = None, steps: Steps = None, seconds: Seconds = None, trace
     """Show where a running server's time goes: by phase, in bytes, operations and share of the machine's limit."""
     import msgspec
 
-    from freehold.cli.remote_server import RemoteServer
+    from freehold.cli.remote_server import RemoteServer, local_url
 
     if steps is None and seconds is None:
         steps = _DEFAULT_STEPS
     body = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     form = "json" if trace is None else "trace"
-    server = RemoteServer(url or _local_url(), resolve.client_key())
+    server = RemoteServer(url or local_url(), resolve.client_key())
     with server.request("POST", f"/debug/profile?format={form}", msgspec.json.encode(body)) as response:
         answer = response.read()
     if trace is not None:
@@ -46,11 +46,6 @@ def profile(url: Url = None, steps: Steps = None, seconds: Seconds = None, trace
         except OSError as error:
             raise ResourceError(f"can't write {trace}: {error.strerror}; name another file with --trace") from None
     _show(_report_in(answer, is_trace=trace is not None, url=server.url))
-
-
-def _local_url() -> str:
-    host, port = resolve.address()
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _report_in(answer: bytes, *, is_trace: bool, url: str) -> "Report":

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from freehold import resolve
 from freehold.errors import ConfigError, RequestError, ResourceError
 
 TIMEOUT_S = 600.0
@@ -67,6 +68,16 @@ class RemoteServer:
         remedy = " (put it into FREEHOLD_API_KEY)" if response.status == http.HTTPStatus.UNAUTHORIZED else ""
         message = f"{self.url} answered {response.status}: {reason}{remedy}"
         return RequestError(message) if 400 <= response.status < 500 else ResourceError(message)
+
+
+def local_url() -> str:
+    """Of the server that `freehold serve` would start here.
+
+    Raises:
+        ConfigError: an unusable value in the environment.
+    """
+    host, port = resolve.address()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def error_message(error: Any) -> str:

@@ -5,6 +5,7 @@ several points has those of the operating point (or else of the last point) at t
 same keys, under ``freehold.points``.
 """
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,18 @@ def of_json(data: Any) -> RunResult:
         raise ConfigError(f"that is no result of `freehold bench`: {error!r}") from None
 
 
-def write_result(result: RunResult, path: Path) -> None:
+def write_result(result: RunResult, path: Path, *, is_detailed: bool) -> None:
     """Save a run.
+
+    Args:
+        is_detailed: with its single requests.
 
     Raises:
         ConfigError: the file can't be written.
     """
+    if not is_detailed:
+        points = tuple(msgspec.structs.replace(point, detail=None) for point in result.points)
+        result = dataclasses.replace(result, points=points)
     text = msgspec.json.format(msgspec.json.encode(as_json(result)), indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,9 @@ value a request), between chunks (pooled), and to the end."""
 
 
 Interval = tuple[float, float]
+"""Lower and upper bound."""
+
+HitRateSource = Literal["metrics", "usage"]
 
 
 class Distribution(msgspec.Struct, frozen=True):
@@ -107,7 +110,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class RepeatFigures(msgspec.Struct, frozen=True):
-    """One repeat of a point by itself; latencies in ms, None if no request gives one."""
+    """One repeat of a point by itself.
+
+    Attributes:
+        median_ms: latencies from send, by metric.
+    """
 
     seed: int
     duration: float
@@ -115,9 +122,7 @@ class RepeatFigures(msgspec.Struct, frozen=True):
     failed: int
     request_throughput: float
     output_throughput: float
-    median_ttft_ms: float | None
-    median_tpot_ms: float | None
-    median_e2el_ms: float | None
+    median_ms: dict[str, float]
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -220,13 +225,13 @@ class PointResult(msgspec.Struct, frozen=True, kw_only=True):
     token_sources: dict[str, int]
     error_counts: dict[str, int]
     hit_rate: float | None
-    hit_rate_source: Literal["metrics", "usage"] | None
+    hit_rate_source: HitRateSource | None
     server: ServerFigures
     client: ClientFigures
-    binding_limit: Finding | None
-    invalid: list[Finding]
-    warnings: list[Finding]
     repeats: list[RepeatFigures]
+    binding_limit: Finding | None = None
+    invalid: list[Finding] = []
+    warnings: list[Finding] = []
     is_complete: bool = True
     detail: Detail | None = None
 

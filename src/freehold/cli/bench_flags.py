@@ -1,0 +1,90 @@
+"""The flags of ``freehold bench``, spelled as those of ``vllm bench serve`` where it has them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+_LISTS = ("--goodput", "--metadata", "--header")
+
+
+class BenchCommand(TyperCommand):
+    """Takes ``--goodput ttft:200 tpot:50``: several values after one flag."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        found: list[str] = []
+        flag, num_values = "", 0
+        for argument in args:
+            if argument.startswith("--"):
+                flag, num_values = (argument if argument in _LISTS else ""), 0
+            elif flag:
+                found += [flag] if num_values else []
+                num_values += 1
+            found.append(argument)
+        return super().parse_args(ctx, found)
+
+
+def _flag(*names: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, show_default=False)
+
+
+BaseUrl = Annotated[str | None, _flag(text="Of the server. Default: the one that would run here.")]
+Backend = Annotated[str, _flag(text="openai (completions, the default) or openai-chat.")]
+Endpoint = Annotated[str | None, _flag(text="Path of the requests. Default: the backend's.")]
+Model = Annotated[str | None, _flag(text="As the server calls it. Default: the first that it lists.")]
+Tokenizer = Annotated[
+    str | None, _flag(text="tokenizer.json or model, to count tokens if the server doesn't and to make prompts.")
+]
+DatasetName = Annotated[str, _flag(text="What is asked. Default: random.")]
+DatasetPath = Annotated[Path | None, _flag(text="File of the data set.")]
+RandomInputLen = Annotated[int, _flag(text="Tokens of a random prompt. Default: 256.")]
+RandomOutputLen = Annotated[int, _flag(text="Tokens of its answer. Default: 128.")]
+NumPrompts = Annotated[
+    int | None, _flag(text="Conversations of each measurement. Default: 100, and at least 4 a slot.")
+]
+MaxConcurrency = Annotated[
+    str | None,
+    _flag(
+        "--max-concurrency",
+        "--concurrency",
+        metavar="A,B,…",
+        text="Requests at a time, a closed loop for each. With a rate: the most at a time. Default: 1,8,32.",
+    ),
+]
+RequestRate = Annotated[
+    str | None, _flag(metavar="A,B,…", text="Requests a second, a point for each; inf for all at once.")
+]
+Burstiness = Annotated[float, _flag(text="Shape of gaps: 1 (default) is Poisson, less burstier, inf constant.")]
+RampUpStrategy = Annotated[str | None, _flag(text="linear or exponential: the rate changes.")]
+RampUpStart = Annotated[float | None, _flag("--ramp-up-start-rps", text="Rate at the beginning of a ramp.")]
+RampUpEnd = Annotated[float | None, _flag("--ramp-up-end-rps", text="Rate at its end.")]
+TraceTimes = Annotated[bool, _flag("--trace-times", text="Requests start when the data set says.")]
+Repeats = Annotated[int, _flag(text="Measurements of each point. Default: 1; from three on, intervals mean more.")]
+NumWarmups = Annotated[int, _flag(text="Requests before each measurement that don't count. Default: 1.")]
+Seed = Annotated[int | None, _flag(text="Of prompts and starts. Default: another one each time.")]
+WarmCache = Annotated[bool, _flag("--warm-cache", text="Ask the same prompts at all points, once before.")]
+IgnoreEos = Annotated[bool, _flag("--ignore-eos", text="Answers have exactly the length asked for.")]
+Temperature = Annotated[float | None, _flag(text="Of sampling. Default: the server's.")]
+ExtraBody = Annotated[str | None, _flag(metavar="JSON", text="Further fields of each request.")]
+Header = Annotated[list[str] | None, _flag(metavar="NAME=VALUE …", text="Further headers.")]
+Stream = Annotated[bool, typer.Option("--stream/--no-stream", help="Stream answers; else only their end is seen.")]
+Insecure = Annotated[bool, _flag("--insecure", text="Don't check certificates.")]
+RequestTimeout = Annotated[float, _flag(text="Seconds that a request may take. Default: 600.")]
+MetricsPath = Annotated[str, _flag(text='Path of the server\'s metrics; "" reads none. Default: /metrics.')]
+GoodputLimits = Annotated[
+    list[str] | None,
+    _flag("--goodput", metavar="METRIC:MS …", text="Limits of a good request: ttft:200 tpot:50 e2el:5000."),
+]
+PercentileMetrics = Annotated[str, _flag(text="Latencies to show. Default: ttft,tpot,itl.")]
+MetricPercentiles = Annotated[str, _flag(text="Percentiles to show. Default: 99.")]
+SaveResult = Annotated[bool, _flag("--save-result", text="Write the results as JSON.")]
+SaveDetailed = Annotated[bool, _flag("--save-detailed", text="The JSON has every single request too.")]
+ResultDir = Annotated[Path, _flag(text="Folder of the results. Default: here.")]
+ResultFilename = Annotated[str | None, _flag(text="Write this JSON; the run's SQLite file lies beside it.")]
+Resume = Annotated[
+    Path | None, _flag(metavar="FILE", text="Go on with an interrupted run: its SQLite file. Its flags count.")
+]
+Label = Annotated[str | None, _flag(text="Of the run, for reports.")]
+Metadata = Annotated[list[str] | None, _flag(metavar="KEY=VALUE …", text="Kept with the results.")]
+Quiet = Annotated[bool, _flag("--quiet", "--disable-tqdm", text="Results only, no progress.")]

@@ -1,0 +1,74 @@
+"""A run of ``freehold bench``: its files, its progress, what it prints."""
+
+import asyncio
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+
+from freehold import resolve
+from freehold.errors import ConfigError
+from freehold.loadtest import table
+from freehold.loadtest.bench import Surroundings, run_bench
+from freehold.loadtest.options import BenchOptions
+from freehold.loadtest.progress import Progress
+from freehold.loadtest.result_file import write_result
+from freehold.loadtest.results import Metric
+from freehold.loadtest.store import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is printed: percentiles of which latencies, and whether the progress too."""
+
+    metrics: tuple[Metric, ...]
+    percents: tuple[float, ...]
+    is_quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where results go.
+
+    Attributes:
+        run: the SQLite file.
+        result: the JSON; None writes none.
+        is_detailed: with single requests.
+    """
+
+    run: Path
+    result: Path | None
+    is_detailed: bool
+
+
+def files_of(folder: Path, name: str | None, *, is_saved: bool, is_detailed: bool) -> Files:
+    """The files of a new run. Without a result to save, its SQLite file lies in the model store's folder ``bench``."""
+    stem = f"bench-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    if name is None and not is_saved:
+        return Files(resolve.home_directory() / "bench" / f"{stem}.sqlite", None, is_detailed)
+    result = folder / (name or f"{stem}.json")
+    if result.suffix == ".sqlite":
+        raise ConfigError(f"--result-filename can't be {name}: that is the name of the run's SQLite file")
+    return Files(result.with_suffix(".sqlite"), result, is_detailed)
+
+
+def execute(options: BenchOptions | None, files: Files, shown: Shown) -> None:
+    """Measure, print and save.
+
+    Args:
+        options: None goes on with the run in the file.
+
+    Raises:
+        UserError: the server, the files or the options are of no use.
+    """
+    store = RunStore(files.run, options)
+    surroundings = Surroundings(key=resolve.client_key(), home=resolve.home_directory())
+    try:
+        with Progress(is_quiet=shown.is_quiet) as progress:
+            result = asyncio.run(run_bench(store.options, store, surroundings, progress))
+    finally:
+        store.close()
+    print(table.text(result, shown.metrics, shown.percents), end="")
+    if files.result is not None:
+        write_result(result, files.result, is_detailed=files.is_detailed)
+    if not all(point.is_complete for point in result.points) or len(result.points) < len(store.options.loads):
+        print(f"Interrupted; go on with `freehold bench --resume {files.run}`.")

@@ -1,0 +1,101 @@
+"""Requests to one server over connections that are kept open and reused."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+from freehold.loadtest.client.connection import Connection, OnBody, Response
+from freehold.loadtest.client.failures import FailedRequestError
+from freehold.loadtest.client.target import Target
+
+MAX_IDLE_S = 3.0
+"""Servers close connections that were idle for five seconds or more; one that was idle as long isn't used again, or
+requests would meet its end."""
+
+_MAX_ERROR_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A body, and headers by lower-case name."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class HttpClient:
+    """A client of one server."""
+
+    def __init__(self, target: Target, timeout_s: float) -> None:
+        """
+        Args:
+            timeout_s: for a whole request, its connection included.
+        """
+        self.target = target
+        self._timeout_s = timeout_s
+        self._idle: list[Connection] = []  # the one used last at the end
+
+    async def post(self, path: str, body: bytes, request_id: str, on_body: OnBody) -> Response:
+        """Send a request; a successful answer's body goes to `on_body` as it arrives.
+
+        Raises:
+            FailedRequestError: no answer, a status other than 200, or what `on_body` raises.
+        """
+        head = self.target.head("POST", path, len(body), f"x-request-id: {request_id}\r\n")
+        return await self._request(head + body, on_body)
+
+    async def fetch(self, path: str) -> Fetched:
+        """What is at a path, whole.
+
+        Raises:
+            FailedRequestError: as for `post`.
+        """
+        parts: list[bytes] = []
+        response = await self._request(self.target.head("GET", path, 0), lambda part, _now_s: parts.append(part))
+        return Fetched(b"".join(parts), response.headers)
+
+    async def close(self) -> None:
+        """Hang up."""
+        while self._idle:
+            self._idle.pop().close()
+        await asyncio.sleep(0)  # sockets are closed by the event loop's next turn
+
+    async def _request(self, data: bytes, on_body: OnBody) -> Response:
+        began_s = perf_counter()
+        refusal: list[bytes] = []
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                connection = await self._connect()
+
+                def take(part: bytes, now_s: float) -> None:
+                    if connection.status == 200:
+                        on_body(part, now_s)
+                    elif sum(map(len, refusal)) < _MAX_ERROR_BYTES:
+                        refusal.append(part)
+
+                response = await connection.request(data, take)
+        except TimeoutError:
+            raise FailedRequestError("timeout", f"no end after {perf_counter() - began_s:.1f} s") from None
+        if connection.is_open:
+            self._idle.append(connection)
+        if response.status != 200:
+            text = b"".join(refusal).decode(errors="replace")
+            raise FailedRequestError("http_error", f"HTTP {response.status}: {text}", status=response.status)
+        return response
+
+    async def _connect(self) -> Connection:
+        """A connection that nobody uses, or else a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and perf_counter() - connection.idle_since_s < MAX_IDLE_S:
+                return connection
+            connection.close()
+        target = self.target
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                Connection, target.host, target.port, ssl=target.tls
+            )
+        except OSError as error:
+            raise FailedRequestError("connect", f"can't connect to {target.authority}: {error}") from None
+        return connection

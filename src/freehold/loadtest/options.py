@@ -1,0 +1,75 @@
+"""What a run is asked to do. Saved with its results, so that it can be resumed."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from freehold.loadtest.results import Load, Metric
+
+Backend = Literal["openai", "openai-chat"]
+"""Completions or chats, under vLLM's names."""
+
+ENDPOINTS: dict[Backend, str] = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}
+
+
+class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which conversations are asked.
+
+    Attributes:
+        name: of the kind of data set.
+        path: of its file, for kinds that have one.
+        options: further ones, by flag without dashes.
+    """
+
+    name: str = "random"
+    path: str | None = None
+    random_input_len: int = 256
+    random_output_len: int = 128
+    options: dict[str, Any] = {}
+
+
+class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A run.
+
+    Attributes:
+        endpoint: path of the requests.
+        model: as the server calls it; None takes the first that it lists.
+        loads: one for each point.
+        repeats: of each point.
+        num_prompts: conversations of each repeat; None takes as many as the concurrency wants, see `prompts_of`.
+        num_warmups: requests before each measurement that don't count.
+        warm_cache: all points ask the same, and it was asked once before.
+        limits_ms: of the goodput.
+        percents: percentiles to report beside those that always are.
+        fields: further ones of each request's body.
+        metrics_path: of the server's metrics; None if they aren't to be read.
+        timeout_s: for a whole request.
+    """
+
+    base_url: str
+    backend: Backend = "openai"
+    endpoint: str = ENDPOINTS["openai"]
+    model: str | None = None
+    tokenizer: str | None = None
+    dataset: DatasetOptions = DatasetOptions()
+    loads: list[Load]
+    repeats: int = 1
+    num_prompts: int | None = None
+    num_warmups: int = 1
+    seed: int
+    warm_cache: bool = False
+    is_stream: bool = True
+    ignore_eos: bool = False
+    limits_ms: dict[Metric, float] = {}
+    percents: list[float] = []
+    fields: dict[str, Any] = {}
+    headers: list[str] = []
+    is_insecure: bool = False
+    metrics_path: str | None = "/metrics"
+    timeout_s: float = 600.0
+    label: str | None = None
+    metadata: dict[str, str] = {}
+
+    def prompts_of(self, load: Load) -> int:
+        """How many conversations a repeat of this load asks."""
+        return self.num_prompts or max(100, 4 * (load.concurrency or 1))

@@ -1,0 +1,79 @@
+"""What a server says of itself before the load: its model, its version, its vocabulary."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from freehold.errors import ResourceError
+from freehold.loadtest.client.failures import FailedRequestError
+from freehold.loadtest.client.http_client import HttpClient
+
+_MOST_SHOWN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What is known of the server.
+
+    Attributes:
+        model: its name for requests.
+        vocab_size: of the model; None if the server doesn't tell.
+        told: whatever else it tells, for the results.
+    """
+
+    model: str
+    vocab_size: int | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
+    """Ask for models, version and vocabulary.
+
+    Args:
+        model: to use; None takes the first that is listed.
+
+    Raises:
+        ResourceError: no server answers, or it lists no models and none was named.
+    """
+    told: dict[str, Any] = {}
+    listed: list[dict[str, Any]] = []
+    try:
+        response = await http.fetch("/v1/models")
+        listed = [each for each in msgspec.json.decode(response.body).get("data", []) if isinstance(each, dict)]
+        if "server" in response.headers:
+            told["server"] = response.headers["server"]
+    except FailedRequestError as error:
+        if error.code == "connect" or model is None:
+            raise ResourceError(f"{http.target.authority} gives no list of models: {error}") from None
+    except (msgspec.DecodeError, AttributeError):
+        pass
+    if model is None:
+        if not listed or not isinstance(listed[0].get("id"), str):
+            raise ResourceError(f"{http.target.authority} doesn't list its models; name one with --model")
+        model = str(listed[0]["id"])
+    own = next((each for each in listed if each.get("id") == model), None)
+    if own is not None and len(msgspec.json.encode(own)) <= _MOST_SHOWN:
+        told["model"] = own
+    version = await _json_at(http, "/version")
+    if isinstance(version.get("version"), str):
+        told["version"] = version["version"]
+    return ServerFacts(model, await _vocab_size(http, own or {}), told)
+
+
+async def _vocab_size(http: HttpClient, model: dict[str, Any]) -> int | None:
+    """From the list of models (llama.cpp), or from what Freehold and vLLM say of their tokenizer."""
+    meta = model.get("meta")
+    found = meta.get("n_vocab") if isinstance(meta, dict) else None
+    if found is None:
+        found = (await _json_at(http, "/tokenizer_info")).get("vocab_size")
+    return found if isinstance(found, int) and found > 0 else None
+
+
+async def _json_at(http: HttpClient, path: str) -> dict[str, Any]:
+    """The object at a path; empty if there is none."""
+    try:
+        found = msgspec.json.decode((await http.fetch(path)).body)
+    except (FailedRequestError, msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
