@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from freehold import __version__
-from freehold.cli import bench, doctor, keys, limits, profile, serve, store, synth, talk, usage
+from freehold.cli import bench, doctor, keys, limits, profile, serve, store, synth, talk, top, usage
 from freehold.cli.bench_flags import BenchCommand
 from freehold.cli.options import SettingsCommand
 
@@ -30,6 +30,7 @@ app.command()(doctor.doctor)
 app.command(cls=BenchCommand)(bench.bench)
 app.command()(limits.limits)
 app.command()(profile.profile)
+app.command()(top.top)
 app.add_typer(keys.app, name="keys")
 app.command()(usage.usage)
 

@@ -18,10 +18,11 @@ _MAX_ERROR_BYTES = 1 << 16
 class RemoteServer:
     """A server by its URL, with or without ``/v1``."""
 
-    def __init__(self, url: str, key: str = "") -> None:
+    def __init__(self, url: str, key: str = "", timeout_s: float = TIMEOUT_S) -> None:
         """
         Args:
             key: sent with each request unless empty.
+            timeout_s: so long may the server be silent.
 
         Raises:
             ConfigError: not an HTTP URL.
@@ -36,6 +37,7 @@ class RemoteServer:
         self._parts = parts
         self._base = parts.path.rstrip("/").removesuffix("/v1")
         self.url = url
+        self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     @contextmanager
@@ -51,7 +53,7 @@ class RemoteServer:
         """
         kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
         problem, remedy = f"no server answers at {self.url}", "; start one with `freehold serve`"
-        with closing(kind(self._parts.hostname or "", self._parts.port, timeout=TIMEOUT_S)) as connection:
+        with closing(kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout_s)) as connection:
             try:
                 connection.request(method, self._base + path, body, self._headers)
                 response = connection.getresponse()

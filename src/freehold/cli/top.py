@@ -1,0 +1,111 @@
+"""``freehold top``: a running server in a terminal, as its live page shows it."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from freehold import resolve
+from freehold.errors import FreeholdError, ResourceError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from freehold.cli.remote_server import RemoteServer
+    from freehold.cli.top_frame import Past
+    from freehold.serve.live.schema import LiveAnswer
+
+Url = Annotated[
+    str | None, typer.Option(help="Of a running server. Default: the one that would run here.", show_default=False)
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="A key for metrics; default: the first in FREEHOLD_API_KEY. Other users of the machine see flags.",
+        show_default=False,
+    ),
+]
+Once = Annotated[bool, typer.Option("--once", help="Print one frame and stop.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what the server answers and stop.")]
+
+REFRESH_S = 1.0
+TIMEOUT_S = 10.0
+
+
+def top(url: Url = None, api_key: ApiKey = None, once: Once = False, as_json: AsJson = False) -> None:
+    """Watch a running server: what limits it, requests, latencies, KV cache, keys. Ctrl-C ends it."""
+    from freehold.cli.remote_server import RemoteServer, local_url
+
+    server = RemoteServer(url or local_url(), api_key or resolve.client_key(), TIMEOUT_S)
+    if as_json:
+        print(_fetch(server, 0.0).decode())
+        return
+    from rich.console import Console
+
+    from freehold.cli.top_frame import Past, frame
+
+    past = Past()
+    answer = _read(server, past)  # before the screen is taken: errors stay readable
+    console = Console(highlight=False)
+    if once or not console.is_terminal:
+        # A file or program is given all of it, in the width of a terminal.
+        console.print(frame(answer, past, console.width, sys.maxsize, plain=_is_plain(console)))
+        return
+    _watch(console, server, past, answer)
+
+
+def _watch(console: "Console", server: "RemoteServer", past: "Past", answer: "LiveAnswer") -> None:
+    """Draw once a second. A server that goes away may come again."""
+    from rich.live import Live
+
+    from freehold.cli.top_frame import frame
+
+    trouble = ""
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as screen:
+            while True:
+                shown = frame(
+                    answer, past, console.width, console.height, plain=_is_plain(console), url=server.url,
+                    trouble=trouble,
+                )  # fmt: skip
+                screen.update(shown, refresh=True)
+                time.sleep(REFRESH_S)
+                try:
+                    answer, trouble = _read(server, past), ""
+                except FreeholdError as error:
+                    trouble = str(error)
+    except KeyboardInterrupt:
+        return  # it is how one leaves
+
+
+def _read(server: "RemoteServer", past: "Past") -> "LiveAnswer":
+    """The next answer, added to the past.
+
+    Raises:
+        ResourceError: no server, or one that doesn't tell.
+        RequestError: it wants a key, or another one.
+    """
+    import msgspec
+
+    from freehold.serve.live.schema import LiveAnswer
+
+    body = _fetch(server, past.cursor)
+    try:
+        answer = msgspec.json.decode(body, type=LiveAnswer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ResourceError(
+            f"{server.url} sent {body[:60]!r}, which this version can't read; ask a Freehold server of the same version"
+        ) from None
+    past.add(answer)
+    return answer
+
+
+def _fetch(server: "RemoteServer", since_s: float) -> bytes:
+    with server.request("GET", f"/debug/live?since={since_s!r}", None) as response:
+        return response.read()
+
+
+def _is_plain(console: "Console") -> bool:
+    return not console.encoding.startswith("utf")

@@ -1,0 +1,219 @@
+"""One frame of ``freehold top``: text of a given width, made from what a server told and told before."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from freehold.serve.live.schema import KV, KeyUse, Latencies, LiveAnswer, RequestLine
+
+NUM_PAST = 60
+"""Seconds that lines of the past show."""
+NUM_KEYS = 4
+
+_LEVELS, _PLAIN_LEVELS = " ▁▂▃▄▅▆▇█", " .:-=+*#%@"
+_STYLES = {"ok": "green", "notice": "cyan", "warning": "yellow", "critical": "bold red"}
+_REASONS = {
+    "rows": "for rows",
+    "tokens": "for a step's tokens",
+    "blocks": "for KV blocks",
+    "leader": "for a prompt like theirs",
+    "grammar": "for a grammar",
+    "order": "for their turn",
+}
+_DURATIONS = (
+    ("ttft", "first token"),
+    ("tokenize", "  tokenize"),
+    ("queue", "  queue"),
+    ("prefill", "  prefill"),
+    ("itl", "between tokens"),
+    ("decode", "answer"),
+    ("e2e", "whole request"),
+)
+
+
+_MAIN_DURATIONS = tuple((name, text) for name, text in _DURATIONS if name in {"ttft", "itl", "e2e"})
+
+MIN_REQUESTS = 3
+_TALL = 36
+"""Lines of a terminal in which everything is shown."""
+_NUM_TALL_LINES, _NUM_SHORT_LINES = 29, 21
+"""Lines of all but keys and requests, with a sentence that takes three."""
+
+
+class Past:
+    """What is kept between frames: the last minute of some columns, and the requests that ended.
+
+    Attributes:
+        cursor: of the newest answer.
+    """
+
+    def __init__(self) -> None:
+        self.cursor = 0.0
+        self._columns: dict[str, deque[float]] = {}
+        self.ended: deque[RequestLine] = deque(maxlen=NUM_PAST)
+
+    def add(self, answer: LiveAnswer) -> None:
+        """Take in what is new."""
+        self.cursor = answer.cursor
+        for name, column in answer.history.fine.columns.items():
+            kept = self._columns.setdefault(name, deque(maxlen=NUM_PAST))
+            kept.extend(value or 0.0 for value in column)
+        self.ended.extend(answer.requests.ended)
+
+    def column(self, name: str) -> Sequence[float]:
+        """The last minute, oldest first."""
+        return list(self._columns.get(name, ()))
+
+
+def frame(
+    answer: LiveAnswer, past: Past, width: int, height: int, *, plain: bool, url: str = "", trouble: str = ""
+) -> RenderableType:
+    """All that fits.
+
+    Args:
+        width, height: of the terminal, in characters.
+        plain: only ASCII can be shown.
+        trouble: why the numbers are old.
+    """
+    parts: list[RenderableType] = [_title(answer, url)]
+    if trouble:
+        parts.append(Text(f"these numbers are old: {trouble}", style="bold red"))
+    binding = answer.binding
+    parts.append(Text(f"{binding.severity}: {binding.sentence}", style=_STYLES[binding.severity]))
+    parts += [Text(), _figures(answer, past, width, plain=plain)]
+    is_tall = height >= _TALL
+    parts += [Text(), _latencies(answer.latencies, _DURATIONS if is_tall else _MAIN_DURATIONS)]
+    keys = answer.now.keys[:NUM_KEYS] if is_tall else ()
+    if keys:
+        parts += [Text(), _keys(keys)]
+    num_left = height - (_NUM_TALL_LINES + len(keys) if is_tall else _NUM_SHORT_LINES)
+    parts += [Text(), _requests(answer, past, width, max(MIN_REQUESTS, num_left))]
+    return Group(*parts)
+
+
+def _title(answer: LiveAnswer, url: str) -> Text:
+    server = answer.server
+    up = duration(server.uptime_s)
+    return Text(f"freehold {server.version}  {server.model} ({server.model_family}, {server.backend})  up {up}  {url}",
+                style="bold", no_wrap=True, overflow="crop")  # fmt: skip
+
+
+def _figures(answer: LiveAnswer, past: Past, width: int, *, plain: bool) -> Table:
+    now, limits = answer.now, answer.server.limits
+    num_bars = max(10, width - 66)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="crop", ratio=1)
+    table.add_column(no_wrap=True, width=num_bars)
+
+    def row(name: str, text: str, column: str = "") -> None:
+        table.add_row(Text(name, style="bold"), Text(text), Text(bars(past.column(column), num_bars, plain=plain)))
+
+    row("running", f"{now.running} of {limits.max_num_seqs}, {now.prefilling} in prefill", "running")
+    row("waiting", _waiting(answer), "waiting")
+    row("tokens/s", f"{now.tokens_per_s.output:.0f} out, {now.tokens_per_s.computed:.0f} computed, "
+        f"{now.tokens_per_s.cached:.0f} from the cache", "output")  # fmt: skip
+    row("KV cache", _kv(now.kv), "kv_held")
+    hits = "-" if now.hit_rate is None else f"{now.hit_rate:.0%}"
+    row("prefix hits", f"{hits}, {now.preemptions_per_s:.1f} preemptions/s", "hit_rate")
+    shares = now.step_shares
+    row("engine", f"plan {shares.plan:.0%}, run {shares.run:.0%}, apply {shares.apply:.0%}, idle {shares.idle:.0%}",
+        "run")  # fmt: skip
+    row("server", f"{now.server_cpu:.0%} of a core, {now.num_slow_clients} slow clients, {now.rejected_per_s:.1f} "
+        "refused/s", "server_cpu")  # fmt: skip
+    if (guessed := now.speculation) is not None:
+        row("speculation", f"{guessed.accepted:.0%} right, {guessed.per_step:.2f} tokens a step", "accepted")
+    return table
+
+
+def _waiting(answer: LiveAnswer) -> str:
+    waiting = answer.now.waiting
+    reasons = [f"{number} {text}" for name, text in _REASONS.items() if (number := getattr(waiting, name))]
+    return f"{waiting.total}" + (f": {', '.join(reasons)}" if reasons else "")
+
+
+def _kv(kv: KV) -> str:
+    tiers = [
+        f"{'' if tier.name == 'ram' else tier.name + ': '}{tier.held / max(1, tier.num_blocks):.0%} held, "
+        f"{tier.cached / max(1, tier.num_blocks):.0%} cached, {tier.pinned / max(1, tier.num_blocks):.0%} pinned"
+        for tier in kv.tiers
+    ]
+    return "; ".join(tiers)
+
+
+def _latencies(windows: Sequence[Latencies], durations: Sequence[tuple[str, str]]) -> Table:
+    """Percentiles of the last minute, and the 90th of the longer windows."""
+    table = _table(("", "left"), ("p50", "right"), ("p90", "right"), ("p99", "right"), ("count", "right"),
+                   *((f"p90 of {duration(window.window_s)}", "right") for window in windows[1:]))  # fmt: skip
+    minute = windows[0]
+    for name, text in durations:
+        found = getattr(minute, name)
+        later = [duration(getattr(window, name).p90_s) for window in windows[1:]]
+        cells = (duration(found.p50_s), duration(found.p90_s), duration(found.p99_s), str(found.count), *later)
+        table.add_row(text, *cells)
+    return table
+
+
+def _keys(keys: Iterable[KeyUse]) -> Table:
+    table = _table(("key", "left"), ("running", "right"), ("requests/min", "right"), ("tokens/min", "right"),
+                   ("requests/h", "right"), ("tokens/h", "right"))  # fmt: skip
+    for use in keys:
+        hour_tokens = use.hour_prompt_tokens + use.hour_output_tokens
+        numbers = (use.num_running, use.minute_requests, use.minute_tokens, use.hour_requests, hour_tokens)
+        table.add_row(Text(use.key or "no key", overflow="crop"), *map(str, numbers))
+    return table
+
+
+def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int) -> Table:
+    """The requests that run, oldest first, then those that ended, newest first."""
+    table = _table(("request", "left"), ("key", "left"), ("stage", "left"), ("age", "right"), ("prompt", "right"),
+                   ("cached", "right"), ("out", "right"), ("first", "right"), ("unread", "right"))  # fmt: skip
+    table.columns[0].width = max(12, width - 68)
+    table.columns[1].max_width = 10
+    live = answer.requests.live[:num_lines]
+    for line in (*live, *list(past.ended)[::-1][: num_lines - len(live)]):
+        age_s = answer.now.at - line.at if line.ended_s is None else line.ended_s
+        table.add_row(
+            Text(line.id, overflow="crop"),
+            Text(line.key or "-", overflow="crop"),
+            Text(line.outcome if line.stage == "ended" else line.stage, overflow="crop"),
+            duration(max(0.0, age_s)),
+            str(line.num_prompt_tokens),
+            str(line.num_cached_tokens),
+            str(line.num_output_tokens),
+            duration(line.first_token_s),
+            duration(line.unread_s) if line.unread_s else "",
+            style="" if line.ended_s is None else "dim",
+        )
+    return table
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name, justify in columns:
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True, overflow="crop")
+    return table
+
+
+def bars(values: Sequence[float], width: int, *, plain: bool) -> str:
+    """The newest values as heights, the largest as full height; what is anything is seen."""
+    levels = _PLAIN_LEVELS if plain else _LEVELS
+    shown = values[-width:]
+    most = max(shown, default=0.0)
+    if most <= 0:
+        return levels[0] * len(shown)
+    top = len(levels) - 1
+    return "".join(levels[0 if value <= 0 else max(1, round(value / most * top))] for value in shown)
+
+
+def duration(seconds: float | None) -> str:
+    """For people: ``850 µs``, ``12 ms``, ``1.2 s``, ``3 min``, ``2.5 h``, or a dash if it isn't known."""
+    if seconds is None:
+        return "-"
+    for unit_s, name, digits in ((3600, "h", 1), (60, "min", 1), (1, "s", 1), (1e-3, "ms", 0)):
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:.{digits}f}".removesuffix(".0") + f" {name}"
+    return f"{seconds * 1e6:.0f} us"
