@@ -16,7 +16,7 @@ NATIVE_SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 CPP_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve setup native test test-slow lint format clean
+.PHONY: help serve setup native test test-slow programs lint format clean
 
 help:
 	@echo "make serve [MODEL=smollm2] [HOST=127.0.0.1] [PORT=8000]   install, fetch the model if missing, serve"
@@ -36,12 +36,16 @@ setup: $(VENV)/.installed $(VENV)/.native
 
 native: $(VENV)/.native
 
-test: setup $(VENV)/.test-extras lint
+test: setup $(VENV)/.test-extras programs lint
 	$(PYTEST) $(SIDE_BY_SIDE)
 
-test-slow: setup $(VENV)/.test-extras
+test-slow: setup $(VENV)/.test-extras programs
 	$(PYTEST) $(SIDE_BY_SIDE) -m 'slow and not alone' --timeout=1800
 	$(PYTEST) -m 'slow and alone' --timeout=1800
+
+# What some tests drive, where it can be had.
+programs:
+	@.ci/install chromium chromium
 
 lint: setup $(VENV)/.test-extras
 	$(BIN)/ruff check

@@ -36,6 +36,8 @@ def test_wheel_in_a_fresh_environment(tmp_path: Path, record_property: Any) -> N
     names = zipfile.ZipFile(wheel).namelist()
     assert any("_native" in name for name in names)
     assert "freehold/py.typed" in names
+    page = {path.name for path in (ROOT / "src/freehold/serve/live/page").iterdir()}
+    assert {name.rpartition("/")[2] for name in names if name.startswith("freehold/serve/live/page/")} == page
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "csrc")) or name.endswith(".cpp")]
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"

@@ -24,9 +24,9 @@ export class AnswerView {
     this.problem = element("p", { class: "problem", hidden: true });
     this.footer = element("ul", { class: "usage", "aria-label": "Usage" });
     this.shownPrompt = "";
-    const asTokens = element("div", { class: "tokens-side" }, this.promptSummary, this.prompt, element("h4", {}, "Answer"), this.chips, this.details);
+    const asTokens = element("div", { class: "tokens-side" }, this.promptSummary, this.prompt, element("h3", {}, "Answer"), this.chips, this.details);
     const asText = element("div", { class: "text-side" }, this.reasoning, this.text);
-    this.node = element("article", { class: "turn assistant" }, element("h3", {}, "Model"), asText, asTokens, this.problem, this.footer);
+    this.node = element("article", { class: "turn assistant" }, element("h2", {}, "Model"), asText, asTokens, this.problem, this.footer);
     this.update();
   }
 

@@ -62,8 +62,7 @@ const CHARTS = [
     max: 1,
     series: [
       { name: "held", of: column("kv_held") },
-      { name: "cached", of: (value) => difference(value("kv_cached"), value("kv_pinned")) },
-      { name: "pinned", of: column("kv_pinned") },
+      { name: "cached", of: column("kv_cached") },
     ],
   },
   { id: "hit-rate", title: "Prefix hit rate", format: percent, max: 1, series: [{ name: "hits", of: column("hit_rate") }] },
@@ -115,8 +114,4 @@ export class Charts {
     this.speculation.node.hidden = !points.columns.accepted?.some((value) => value !== null);
     if (!this.speculation.node.hidden) this.speculation.update(points, spanS);
   }
-}
-
-function difference(whole, part) {
-  return whole === null ? null : whole - (part ?? 0);
 }

@@ -73,7 +73,7 @@ export class Live {
     byId("problem").hidden = false;
     const kept = answer === null ? "" : ` The numbers are those of ${clock(answer.now.at)}.`;
     setText(byId("problem-text"), `${sentenceOf(error)}${kept}`);
-    setText(byId("problem-retry"), `Next try in ${duration(waitMs / 1000)}.`);
+    setText(byId("problem-retry"), `Next try in ${waitMs / 1000} s.`);
     setText(byId("updated"), answer === null ? "No numbers yet" : `Not updated since ${clock(answer.now.at)}`);
     if (error.status === 401 && !this.hasAskedForKey) {
       this.hasAskedForKey = true;

@@ -5,6 +5,7 @@ import { count, duration, number, percent } from "./format.js";
 
 const WAITING_FOR = {
   rows: "for a row (--max-num-seqs)",
+  tokens: "for room in a step (--max-num-batched-tokens)",
   blocks: "for KV blocks",
   leader: "for a prompt like theirs",
   grammar: "for their grammar",
@@ -78,10 +79,11 @@ export function showCache({ now }) {
     byId("tiers"),
     now.kv.tiers,
     ({ name }) => name,
-    ({ name }) => element("div", { class: "tier" }, element("h4", {}, name === "ram" ? "RAM" : "Disk"), element("div")),
+    ({ name }) => element("div", { class: "tier" }, element("h3", {}, name === "ram" ? "RAM" : "Disk"), element("div"), element("p", { class: "quiet" })),
     (node, tier) => {
-      const parts = [["held", tier.held], ["cached", tier.cached - tier.pinned], ["pinned", tier.pinned], ["free", tier.free]];
+      const parts = [["held", tier.held], ["cached", tier.cached], ["free", tier.free]];
       showShares(node.children[1], parts.map(([name, blocks]) => [name, blocks / tier.num_blocks, `${count(blocks)} blocks`]), `${count(tier.num_blocks)} blocks`);
+      setText(node.children[2], tier.pinned > 0 ? `${count(tier.pinned)} blocks are pinned: they go last.` : "");
     },
   );
   const most = Math.max(1, ...now.kv.by_namespace.map(({ num_blocks }) => num_blocks));

@@ -71,7 +71,7 @@ async function finish(answer, view) {
 function addTurn(content) {
   turns.push({ role: "user", content });
   byId("turns").append(
-    element("article", { class: "turn user" }, element("h3", {}, "You"), element("p", { class: "said" }, content)),
+    element("article", { class: "turn user" }, element("h2", {}, "You"), element("p", { class: "said" }, content)),
   );
 }
 

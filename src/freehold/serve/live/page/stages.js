@@ -3,11 +3,12 @@
 import { element } from "./dom.js";
 import { duration } from "./format.js";
 
-export const STAGES = ["tokenize", "queue", "prefill", "answer"];
+const UNTOLD = "queue or prefill";
+const STAGES = ["tokenize", "queue", UNTOLD, "prefill", "answer"];
 
 /** What a request is doing, or how it ended. */
 export function stateOf(request) {
-  const doing = { arrived: "tokenizing", tokenized: "waiting", computing: "prefill", answering: "answering" };
+  const doing = { arrived: "tokenizing", tokenized: "on its way", queued: UNTOLD, answering: "answering" };
   return doing[request.stage] ?? (request.outcome || "ended");
 }
 
@@ -23,16 +24,22 @@ export function totalOf(request, nowS) {
 
 /** The stages that it has reached: [{name, seconds, isGoingOn}]. */
 export function stagesOf(request, nowS) {
-  const borders = [0, request.tokenized_s, request.started_s, request.first_token_s, request.ended_s];
-  const total = totalOf(request, nowS);
-  const stages = [];
-  for (let index = 0; index < STAGES.length; index += 1) {
-    if (borders[index] === null) break;
-    const end = borders[index + 1] ?? total;
-    stages.push({ name: STAGES[index], seconds: Math.max(0, end - borders[index]), isGoingOn: borders[index + 1] === null && request.ended_s === null });
-    if (borders[index + 1] === null) break;
-  }
-  return stages;
+  const borders = bordersOf(request, totalOf(request, nowS));
+  return borders.map(([name, end], index) => ({
+    name,
+    seconds: Math.max(0, end - (index === 0 ? 0 : borders[index - 1][1])),
+    isGoingOn: index === borders.length - 1 && request.stage !== "ended",
+  }));
+}
+
+/** Each stage with the second at which it ended. The engine tells when it began with a request once that has ended. */
+function bordersOf({ stage, tokenized_s, started_s, first_token_s }, total) {
+  if (tokenized_s === null) return [["tokenize", total]];
+  const before = [["tokenize", tokenized_s]];
+  if (started_s !== null) before.push(["queue", started_s]);
+  const wait = started_s !== null ? "prefill" : stage === "ended" && first_token_s === null ? "queue" : UNTOLD;
+  if (first_token_s === null) return [...before, [wait, total]];
+  return [...before, [wait, first_token_s], ["answer", total]];
 }
 
 /** The stages in words: "queue 1.2 s, prefill 80 ms". */
@@ -44,7 +51,12 @@ export function stagesInWords(request, nowS) {
 
 /** An empty bar for `showStages`. */
 export function stageBar() {
-  return element("div", { class: "stage-bar", role: "img" }, ...STAGES.map((name) => element("span", { class: `stage ${name}` })));
+  return element("div", { class: "stage-bar", role: "img" }, ...STAGES.map((name) => element("span", { class: `stage ${classOf(name)}` })));
+}
+
+/** The class that gives a stage its colour. */
+export function classOf(name) {
+  return name.replaceAll(" ", "-");
 }
 
 /** Show a request's stages; a bar of full length takes `fullS` seconds. */
