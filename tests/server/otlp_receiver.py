@@ -3,7 +3,7 @@
 import gzip
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +11,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags
 
 WAIT_S = 30.0
 
@@ -31,6 +31,7 @@ class Received:
     attributes: dict[str, Any]
     resource: dict[str, Any]
     trace_state: str
+    is_parent_remote: bool
 
 
 @dataclass
@@ -64,24 +65,23 @@ class Receiver:
         with self._changed:
             return list(self._spans)
 
-    def requests(self, number: int = 1) -> list[Received]:
-        """The spans of so many requests, once they are there."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self._of_requests()) >= number, WAIT_S), self._spans
-            return self._of_requests()
-
-    def request(self) -> "tuple[Received, list[Received]]":
-        """The span of the only request, and those within."""
-        (span,) = self.requests()
+    def request(self, request_id: str) -> tuple[Received, list[Received]]:
+        """The span of a request, once it is there, and those within."""
+        span = self.named(lambda one: one.attributes.get("gen_ai.request.id") == request_id)
         return span, self.within(span)
+
+    def named(self, is_meant: Callable[[Received], bool]) -> Received:
+        """The one span that is meant, once it is there."""
+        with self._changed:
+            came = self._changed.wait_for(lambda: any(map(is_meant, self._spans)), WAIT_S)
+            assert came, [one.name for one in self._spans]
+            (span,) = filter(is_meant, self._spans)
+            return span
 
     def within(self, span: Received) -> list[Received]:
         """By their begin."""
         found = [one for one in self.spans if one.parent_id == span.span_id and one.trace_id == span.trace_id]
         return sorted(found, key=lambda one: (one.begun_s, one.ended_s))
-
-    def _of_requests(self) -> list[Received]:
-        return [span for span in self._spans if span.kind == "SPAN_KIND_SERVER"]
 
 
 @contextmanager
@@ -135,6 +135,7 @@ def _span(span: Span, resource: dict[str, Any]) -> Received:
         attributes=_attributes(span.attributes),
         resource=resource,
         trace_state=span.trace_state,
+        is_parent_remote=bool(span.flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK),
     )
 
 

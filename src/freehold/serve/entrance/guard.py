@@ -107,6 +107,8 @@ def write_line(scope: Scope, record: Record) -> None:
         "status": record.status,
         "total_s": round(total_s, 4),
     }
+    if record.notes is not None:
+        fields["trace_id"] = record.notes.trace_id
     if record.key_id:
         parts.append(f"key={record.key_id}")
         fields["key"] = record.key_id

@@ -49,7 +49,7 @@ def note_completion(record: Record, body: CompletionRequest, num_bytes: int) -> 
     if record.notes.with_content:
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         texts = [TextPart("text", prompt) for prompt in prompts if isinstance(prompt, str)]
-        messages = [Message("user", texts)]
+        messages = [Message("user", texts)] if texts else None
     record.notes.asked = Asked(
         attributes=_attributes(body, body.max_tokens), **_belonging(body), messages=messages, num_bytes=num_bytes
     )
@@ -88,11 +88,13 @@ def _belonging(body: SamplingFields) -> dict[str, Any]:
     metadata = decoded if isinstance(decoded, dict) else {}
     tags = next((tags for key in _TAGS if (tags := metadata.get(key))), ())
     listed = [tags] if isinstance(tags, str) else tags if isinstance(tags, list) else []
+    conversation = _first_name(*(metadata.get(key) for key in _SESSIONS))
     return {
         "user": _first_name(
             _decoded(body.user), _decoded(body.safety_identifier), *(metadata.get(key) for key in _USERS)
         ),
-        "session": _first_name(*(metadata.get(key) for key in _SESSIONS), body.prompt_cache_key),
+        "session": conversation or _first_name(body.prompt_cache_key),
+        "conversation": conversation,
         "tags": tuple(tag[:MAX_NAME_LENGTH] for tag in listed if isinstance(tag, str))[:MAX_TAGS],
     }
 

@@ -26,7 +26,7 @@ class Asked:
 
     Attributes:
         attributes: its parameters.
-        user, session: whom it is for and what it belongs to, if it says so; empty if not.
+        user, session, conversation: whom it is for and what it belongs to, if it says so; empty if not.
         tags: as clients of Langfuse send them.
         messages, tools: what the model is told. None unless content is wanted.
         is_system_apart: its surface has the first message, if that is the system's, apart from the others.
@@ -37,6 +37,7 @@ class Asked:
     attributes: Attributes
     user: str = ""
     session: str = ""
+    conversation: str = ""
     tags: tuple[str, ...] = ()
     messages: Sequence[Message] | None = None
     tools: Sequence[Tool] | None = None
@@ -78,6 +79,7 @@ class RequestNotes:
     """
 
     span: Any
+    trace_id: str
     operation: str
     with_content: bool
     began_s: float

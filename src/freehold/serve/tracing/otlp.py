@@ -10,7 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from freehold import __version__
@@ -46,6 +46,7 @@ class OtlpTracer:
         self._ended = _Ended()
         self._exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=dict(config.headers))
         self._complaints = _Complaints()
+        logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # what it warns of, clients bring about
         logging.getLogger(_EXPORTER_LOG).addFilter(self._complaints)
         provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(config.ratio)),
@@ -66,19 +67,28 @@ class OtlpTracer:
         span = self._tracer.start_span(name, context, kind=SpanKind.SERVER, attributes=attributes, start_time=began_ns)
         return span if span.is_recording() else None
 
+    @staticmethod
+    def trace_id(span: Span) -> str:
+        """Of the trace that a span is a part of, as ``traceparent`` spells it."""
+        return format_trace_id(span.get_span_context().trace_id)
+
     def send(self, ended: Sequence[tuple[RequestNotes, Record]]) -> int:
         """Make spans of requests that have ended, and send them. Blocks.
 
         Returns:
             How many of the requests were lost.
         """
-        for notes, record in ended:
-            self._end(notes, record)
-            time.sleep(0)  # lets the event loop's thread have its turn
-        spans = self._ended.take()
-        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
-            return 0
-        self._complaints.complain(self._endpoint, len(ended))
+        try:
+            for notes, record in ended:
+                self._end(notes, record)
+                time.sleep(0)  # lets the event loop's thread have its turn
+            if self._exporter.export(self._ended.take()) is SpanExportResult.SUCCESS:
+                return 0
+        except Exception:
+            _log.exception("spans can't be made")
+            self._ended.take()
+        else:
+            self._complaints.complain(self._endpoint, len(ended))
         return len(ended)
 
     def stop(self) -> None:

@@ -38,13 +38,17 @@ def spans_within(notes: RequestNotes, record: Record) -> Iterator[Within]:
         yield Within(genai.TOKENIZE, notes.asked.understood_s, record.tokenized_s, {})
     for index, answer in enumerate(notes.answers):
         if answer.finish is not None and answer.finish.stages is not None:
-            yield from _stages(index, answer.finish.stages, answer)
+            yield from _stages(index, answer.finish.stages, answer, record.queued_s)
 
 
-def _stages(index: int, stages: Stages, answer: AnswerNotes) -> Iterator[Within]:
-    """The stages that an answer came to. One that it ended in, ends with it."""
-    moments = (stages.arrived_s, stages.started_s, stages.first_token_s, stages.ended_s)
-    known = [moment for moment in moments[:3] if moment is not None] + [stages.ended_s]
+def _stages(index: int, stages: Stages, answer: AnswerNotes, queued_s: float | None) -> Iterator[Within]:
+    """The stages that an answer came to. One that it ended in, ends with it.
+
+    It waits from when it was given to the engine: until a step is done, the scheduler takes no more on.
+    """
+    arrived_s = stages.arrived_s if queued_s is None else min(queued_s, stages.arrived_s)
+    moments = (arrived_s, stages.started_s, stages.first_token_s)
+    known = [moment for moment in moments if moment is not None] + [stages.ended_s]
     for name, began_s, ended_s in zip(genai.STAGES, known, known[1:], strict=False):
         yield Within(name, began_s, ended_s, _of_stage(name, index, answer))
 
@@ -77,6 +81,8 @@ def request_attributes(notes: RequestNotes, record: Record, model: str, conventi
         genai.HTTP_STATUS: record.status,
         **_error(record),
     }
+    if asked.conversation:
+        attributes[genai.CONVERSATION_ID] = asked.conversation
     if record.key_id:
         attributes[genai.KEY_ID] = record.key_id
     if notes.answers:
@@ -126,6 +132,7 @@ def _response(notes: RequestNotes, record: Record, model: str) -> Attributes:
         genai.USAGE_INPUT_TOKENS: record.num_prompt_tokens,
         genai.USAGE_OUTPUT_TOKENS: record.num_output_tokens,
         genai.USAGE_CACHE_READ: record.num_cached_tokens,
+        genai.SERVICE_CLASS: record.service,
         **_latencies(notes, record),
     }
     if record.num_reasoning_tokens:

@@ -94,7 +94,12 @@ class Tracing:
         span = self._tracer.begin(_parents(scope), f"{operation} {self._model}", attributes, began_ns)
         if span is not None:
             record.notes = RequestNotes(
-                span=span, operation=operation, with_content=self._with_content, began_s=record.started_s, unix_s=unix_s
+                span=span,
+                trace_id=self._tracer.trace_id(span),
+                operation=operation,
+                with_content=self._with_content,
+                began_s=record.started_s,
+                unix_s=unix_s,
             )
 
     def end(self, record: Record) -> None:
