@@ -1,13 +1,18 @@
 """``GET /debug/live``: what the server tells of itself, on a real socket."""
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+import pytest
 from tests.server.running import Server, Start
 
-from freehold.backends.script import Pause
+from freehold.backends.script import Gate, Pause
+from freehold.serve.lanes import LONG_BYTES
+from freehold.serve.live import board
 from freehold.serve.live.schema import LiveAnswer
 
 Json = dict[str, Any]
@@ -50,3 +55,118 @@ def test_requests_are_listed_with_their_stages(start: Start) -> None:
     assert line["num_prompt_tokens"] > 10
     assert line["num_output_tokens"] == 3
     assert "one" not in server.http.get("/debug/live").text
+
+
+def test_each_stage_is_seen_while_it_lasts(start: Start) -> None:
+    """A prompt that waits for its lane; one that the engine has; an answer that grows."""
+    server = start(engine={"max_num_seqs": 1})
+    lane, gate = threading.Event(), Gate(threading.Event())
+    server.service.lanes._long.submit(lane.wait)
+    server.says("so", gate, "slow")
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(server.complete, max_tokens=2)
+        until(server, lambda found: stages(found) == ["answering"])
+        second = pool.submit(server.complete)
+        until(server, lambda found: stages(found) == ["answering", "queued"])
+        third = pool.submit(server.complete, prompt="Hi " * LONG_BYTES)
+        found = until(server, lambda found: stages(found) == ["answering", "queued", "arrived"])
+        growing, queued, arrived = found["requests"]["live"]
+        assert (growing["num_output_tokens"], queued["num_output_tokens"]) == (1, 0)
+        assert growing["first_token_s"] is not None
+        assert (queued["queued_s"] is None, queued["first_token_s"]) == (False, None)
+        assert (arrived["tokenized_s"], arrived["num_prompt_tokens"]) == (None, 0)
+        lane.set()
+        gate.event.set()
+        assert [future.result().status_code for future in (first, second)] == [200, 200]
+        assert third.result().status_code == 400  # longer than the context
+    ended = live(server)["requests"]["ended"]
+    assert sorted(line["outcome"] for line in ended) == ["context_length_exceeded", "length", "stop"]
+
+
+def stages(found: Json) -> list[str]:
+    return [line["stage"] for line in found["requests"]["live"]]
+
+
+def test_each_ended_request_comes_once(start: Start) -> None:
+    """Whenever one polls: nothing twice, nothing lost."""
+    server = start()
+    num_requests, seen, cursor = 60, list[str](), 0.0
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(server.complete, max_tokens=2) for _ in range(num_requests)]
+        while len(seen) < num_requests:
+            found = live(server, since=repr(cursor))
+            cursor = found["cursor"]
+            seen += [line["id"] for line in found["requests"]["ended"]]
+            assert len(seen) < num_requests or all(future.result().status_code == 200 for future in asked)
+    assert len(set(seen)) == len(seen) == num_requests
+    assert live(server, since=repr(cursor))["requests"]["ended"] == []
+
+
+def test_points_come_once_and_in_order(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "TICK_S", 0.05)
+    server = start()
+    at: list[float] = []
+    cursor = 0.0
+    while len(at) < 20:
+        found = live(server, since=repr(cursor))
+        cursor = found["cursor"]
+        at += found["history"]["fine"]["at"]
+        assert {len(column) for column in found["history"]["fine"]["columns"].values()} <= {
+            len(found["history"]["fine"]["at"])
+        }
+    assert at == sorted(set(at))
+    whole = live(server)["history"]
+    assert whole["fine"]["at"][: len(at)] == at
+    assert whole["coarse"]["at"]
+
+
+def test_refusals_and_clients_that_leave_are_told_apart(start: Start) -> None:
+    server = start(engine={"max_num_seqs": 1, "max_num_queued_reqs": 1})
+    gate = Gate(threading.Event())
+    server.says("so", gate, "slow")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.complete)
+        until(server, lambda found: stages(found) == ["answering"])
+        assert server.complete(n=2).status_code == 429
+        assert server.complete(model="other").status_code == 404
+        with server.http.stream("POST", "/v1/completions", json={"prompt": server.hi, "stream": True}):
+            until(server, lambda found: stages(found) == ["answering", "queued"])
+        found = until(server, lambda found: len(found["requests"]["ended"]) == 3)
+        gate.event.set()
+        assert running.result().status_code == 200
+    told = [(line["status"], line["outcome"]) for line in found["requests"]["ended"]]
+    assert told == [(429, "queue_full"), (404, "model_not_found"), (499, "cancelled")]
+    until(server, lambda found: found["history"]["fine"]["columns"]["rejected"][-1] is not None)
+
+
+def test_lists_are_bounded(start: Start) -> None:
+    server = start()
+    for _ in range(board.MAX_ENDED + 20):
+        assert server.complete(model="other").status_code == 404
+    assert len(live(server)["requests"]["ended"]) == board.MAX_ENDED
+
+
+def test_keys_are_shown_by_name_and_nothing_secret_at_all(start: Start) -> None:
+    """Neither secrets, nor salts, nor text of prompts and answers."""
+    secret = "a-secret-of-mine"
+    server = start(api_keys=(secret,))
+    server.http.headers["authorization"] = f"Bearer {secret}"
+    server.says("bananas are yellow")
+    prompt = "What colour has a banana? " * 20
+    assert server.complete(prompt=prompt, cache_salt="pepper", max_tokens=5).status_code == 200
+    assert server.complete(prompt=prompt, max_tokens=5).status_code == 200
+    found = until(server, lambda found: bool(found["now"]["kv"]["by_namespace"]))
+    assert [space["name"] for space in found["now"]["kv"]["by_namespace"]] == ["api-key-1"]
+    assert {line["key"] for line in found["requests"]["ended"]} == {"api-key-1"}
+    [use] = found["now"]["keys"]
+    assert (use["key"], use["minute_requests"], use["num_running"]) == ("api-key-1", 2, 0)
+    text = server.http.get("/debug/live").text
+    for hidden in (secret, "pepper", "banana", "colour", "yellow"):
+        assert hidden not in text
+
+
+@pytest.mark.parametrize("since", ["soon", "nan", "inf", ""])
+def test_since_is_a_number(server: Server, since: str) -> None:
+    refused = server.http.get("/debug/live", params={"since": since})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "since"

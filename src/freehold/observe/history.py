@@ -7,7 +7,8 @@ rings of points, and durations counted by size (`freehold.observe.spread`).
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import islice, takewhile
+from typing import Literal, TypeVar
 
 from freehold.observe.spread import SlidingSpread, Spread
 from freehold.observe.state import EngineState
@@ -22,7 +23,11 @@ WINDOWS_S = (60, 300, 3600)
 RECENT_S = 10
 """And of those that tell what is so now."""
 
+NUM_DECIMALS = 5
+"""Of what is kept: 10 µs, or a thousandth of a percent."""
+
 Point = dict[str, float | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +68,9 @@ class Ring:
 
     def append(self, at_s: float, point: Point) -> None:
         """A point, with the same names as all before."""
-        self.at.append(at_s)
+        self.at.append(at_s)  # unrounded: `since` is compared with it
         for name, value in point.items():
-            self.columns.setdefault(name, deque()).append(value)
+            self.columns.setdefault(name, deque()).append(None if value is None else round(value, NUM_DECIMALS))
         if len(self.at) > self.max_points:
             self.at.popleft()
             for column in self.columns.values():
@@ -73,14 +78,8 @@ class Ring:
 
     def since(self, at_s: float) -> tuple[list[float], dict[str, list[float | None]]]:
         """The points after a time, oldest first."""
-        num_new = 0
-        for at in reversed(self.at):
-            if at <= at_s:
-                break
-            num_new += 1
-        first = len(self.at) - num_new
-        columns = {name: [column[i] for i in range(first, len(column))] for name, column in self.columns.items()}
-        return [self.at[i] for i in range(first, len(self.at))], columns
+        num_new = sum(1 for _ in takewhile(lambda at: at > at_s, reversed(self.at)))
+        return _newest(self.at, num_new), {name: _newest(column, num_new) for name, column in self.columns.items()}
 
 
 class History:
@@ -95,11 +94,6 @@ class History:
         self._quarter = {name: Spread() for name in DURATIONS}
         self._moments: deque[Moment] = deque(maxlen=COARSE_S + 1)
         self._gauges: list[Point] = []  # of the coarse point that is being made
-
-    @property
-    def newest(self) -> Moment | None:
-        """None before the first second has passed."""
-        return self._moments[-1] if self._moments else None
 
     def measured(self, name: Duration, seconds: float) -> None:
         """A duration was measured just now. O(1)."""
@@ -185,11 +179,16 @@ def engine_changes(before: EngineState | None, after: EngineState | None) -> Poi
 
 
 def percentiles(spreads: Mapping[Duration, Spread]) -> Point:
-    """Some of each duration."""
-    wanted: tuple[tuple[Duration, int], ...] = (
-        ("ttft", 50), ("ttft", 90), ("itl", 50), ("itl", 90), ("tokenize", 90), ("queue", 90), ("prefill", 90),
-    )  # fmt: skip
-    return {f"{name}_p{percent}_s": spreads[name].quantile(percent / 100) for name, percent in wanted}
+    """The median and the 90th of each duration."""
+    point: Point = {}
+    for name, spread in spreads.items():
+        point[f"{name}_p50_s"], point[f"{name}_p90_s"] = spread.quantiles(0.5, 0.9)
+    return point
+
+
+def _newest(items: deque[T], num_items: int) -> list[T]:
+    """From the end, as most often only the last one is asked for."""
+    return list(islice(reversed(items), num_items))[::-1]
 
 
 def _means(points: Sequence[Point]) -> Point:

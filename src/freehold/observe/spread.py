@@ -52,17 +52,24 @@ class Spread:
         """None if nothing was measured."""
         return self.sum_s / self.num if self.num else None
 
-    def quantile(self, share: float) -> float | None:
-        """The duration that `share` of all don't exceed: of n in order, number ``ceil(share * n)``, to within
-        `MAX_ERROR`. None if nothing was measured."""
+    def quantiles(self, *shares: float) -> list[float | None]:
+        """The durations that such shares of all don't exceed, in ascending order: of n by size, number
+        ``ceil(share * n)``, to within `MAX_ERROR`. None if nothing was measured."""
         if not self.num:
-            return None
-        rank = max(1, math.ceil(share * self.num))
-        for bucket in sorted(self._buckets):
-            rank -= self._buckets[bucket]
-            if rank <= 0:
-                break
-        return _middle(bucket)
+            return [None] * len(shares)
+        found: list[float | None] = []
+        in_order = iter(sorted(self._buckets.items()))
+        bucket, num_seen = next(in_order)
+        for share in shares:
+            while num_seen < share * self.num:
+                bucket, num_more = next(in_order)
+                num_seen += num_more
+            found.append(_middle(bucket))
+        return found
+
+    def quantile(self, share: float) -> float | None:
+        """One of `quantiles`."""
+        return self.quantiles(share)[0]
 
 
 class SlidingSpread:

@@ -46,12 +46,12 @@ def live_answer(service: Service, since_s: float) -> LiveAnswer:
     Args:
         since_s: Unix seconds; of points and ended requests only the later ones.
     """
-    history = service.board.history
+    board, history = service.board, service.board.history
     moments = history.recent(RECENT_S)
-    newest = moments[-1] if moments else service.board.moment(lag_s=0.0, num_slow_clients=0)
-    recent = changes(moments[0] if moments else None, newest)
+    newest = moments[-1]
+    recent = changes(moments[0], newest)
     return LiveAnswer(
-        cursor=newest.at_s,
+        cursor=board.now_s(),
         server=_about(service, newest),
         binding=_binding(diagnose(numbers_of(service))),
         now=_now(service, newest, recent),
@@ -100,7 +100,7 @@ def _now(service: Service, newest: Moment, recent: Point) -> Now:
 
     return Now(
         at=round(newest.at_s, 3),
-        engine_age_s=None if engine is None else round(max(0.0, newest.at_s - service.board.wall_s - engine.at_s), 3),
+        engine_age_s=None if engine is None else round(max(0.0, newest.at_s - service.board.at_s(engine.at_s)), 3),
         running=newest.num_running if engine is None else engine.num_running,
         prefilling=0 if engine is None else engine.num_prefilling,
         waiting=Waiting(
@@ -204,22 +204,13 @@ def _latencies(service: Service, position: int) -> Latencies:
 
 
 def _percentiles(spread: Spread) -> Percentiles:
-    return Percentiles(
-        count=spread.num,
-        mean_s=_rounded(spread.mean_s),
-        p50_s=_rounded(spread.quantile(0.5)),
-        p90_s=_rounded(spread.quantile(0.9)),
-        p99_s=_rounded(spread.quantile(0.99)),
-    )
+    p50_s, p90_s, p99_s = map(_rounded, spread.quantiles(0.5, 0.9, 0.99))
+    return Percentiles(count=spread.num, mean_s=_rounded(spread.mean_s), p50_s=p50_s, p90_s=p90_s, p99_s=p99_s)
 
 
 def _columns(ring: Ring, since_s: float) -> Columns:
     at, columns = ring.since(since_s)
-    return Columns(
-        step_s=ring.step_s,
-        at=[round(time, 3) for time in at],
-        columns={name: [_rounded(value) for value in column] for name, column in columns.items()},
-    )
+    return Columns(step_s=ring.step_s, at=at, columns=columns)
 
 
 def _rounded(value: float | None) -> float | None:

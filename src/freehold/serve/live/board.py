@@ -49,7 +49,7 @@ class Board:
         self.live: dict[int, Followed] = {}
         self.ended: deque[Followed] = deque(maxlen=MAX_ENDED)
         self.used_by_minute: deque[_Used] = deque([{}], maxlen=NUM_USE_MINUTES + 1)
-        self.wall_s = time.time() - time.monotonic()
+        self._wall_s = time.time() - time.monotonic()
         self._engine = engine
         self._counts = counts
         self._num_output = 0
@@ -58,6 +58,7 @@ class Board:
         self._ticked_s = time.monotonic()
         self._num_ticks = 0
         self._task: asyncio.Task[None] | None = None
+        self.tick(0.0)  # so that there is always something to tell
 
     def start(self) -> None:
         """Look once a second from now on, in the running event loop."""
@@ -124,10 +125,18 @@ class Board:
         if self._num_ticks % 60 == 0:
             self.used_by_minute.append(self.used)
 
+    def now_s(self) -> float:
+        """Unix seconds that never jump."""
+        return time.monotonic() + self._wall_s
+
+    def at_s(self, monotonic_s: float) -> float:
+        """The same of a time of the monotonic clock."""
+        return monotonic_s + self._wall_s
+
     def moment(self, *, lag_s: float, num_slow_clients: int) -> Moment:
         """How it is now."""
         return Moment(
-            at_s=time.monotonic() + self.wall_s,
+            at_s=self.now_s(),
             engine=self._engine.state(),
             num_running=self._engine.num_live,
             num_preparing=sum(followed.record.tokenized_s is None for followed in self.live.values()),

@@ -19,7 +19,7 @@ def numbers_of(service: Service) -> Numbers:
     """Of the last seconds."""
     board = service.board
     moments = board.history.recent(RECENT_S)
-    change = changes(moments[0], moments[-1]) if moments else {}
+    change = changes(moments[0], moments[-1])
     states = [moment.engine for moment in moments[1:] if moment.engine is not None]
     waiting = [followed.record for followed in board.live.values() if followed.record.first_s is None]
     not_ready = service.not_ready()
@@ -27,21 +27,21 @@ def numbers_of(service: Service) -> Numbers:
     def p90_s(name: Duration) -> float | None:
         return board.history.last_seconds[name].total.quantile(0.9)
 
-    overhead = None if change.get("plan") is None else (change["plan"] or 0.0) + (change["apply"] or 0.0)
-    span_s = moments[-1].at_s - moments[0].at_s if len(moments) > 1 else 0.0
-    computed = change.get("computed")
+    overhead = None if change["plan"] is None else (change["plan"] or 0.0) + (change["apply"] or 0.0)
+    span_s = moments[-1].at_s - moments[0].at_s
+    computed = change["computed"]
     return Numbers(
         num_running=_mean(states, lambda state: state.num_running, service.engine.engine.num_live),
         num_waiting=_mean(states, lambda state: state.waiting.total, 0.0),
         kv_used=_mean(states, lambda state: state.kv.held / max(1, state.kv.num_blocks), 0.0),
         why_not_ready="" if not_ready is None else str(not_ready),
-        num_preemptions=(change.get("preemptions") or 0.0) * span_s,
+        num_preemptions=(change["preemptions"] or 0.0) * span_s,
         recomputed=(change["recomputed"] or 0.0) / computed if computed else None,
         max_num_seqs=service.info.max_num_seqs,
         num_waiting_rows=_mean(states, lambda state: state.waiting.rows, None),
         num_waiting_blocks=_mean(states, lambda state: state.waiting.blocks, None),
         num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, None),
-        num_rejected=(change.get("rejected") or 0.0) * span_s,
+        num_rejected=(change["rejected"] or 0.0) * span_s,
         num_preparing=_mean(moments[1:], lambda moment: moment.num_preparing, 0.0),
         num_first_tokens=_mean(states, _num_first_tokens, None),
         num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, None),
@@ -51,8 +51,8 @@ def numbers_of(service: Service) -> Numbers:
         tokenize_s=p90_s("tokenize"),
         prefill_s=p90_s("prefill"),
         overhead=overhead,
-        idle=change.get("idle"),
-        server_cpu=change.get("server_cpu"),
+        idle=change["idle"],
+        server_cpu=change["server_cpu"],
         num_slow_clients=_mean(moments[1:], lambda moment: moment.num_slow_clients, 0.0),
     )
 

@@ -31,7 +31,7 @@ def _line(service: Service, followed: Followed) -> RequestLine:
 
     return RequestLine(
         id=record.request_id,
-        at=round(record.started_s + service.board.wall_s, 3),
+        at=round(service.board.at_s(record.started_s), 3),
         stage=_stage(record),
         key=service.gatekeeper.name_of(record.key_id),
         surface=followed.surface,
@@ -74,4 +74,4 @@ def _outcome(record: Record) -> str:
 def _ended_at(board: Board, followed: Followed) -> float:
     ended_s = followed.record.ended_s
     assert ended_s is not None
-    return ended_s + board.wall_s
+    return board.at_s(ended_s)

@@ -253,7 +253,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
             prefilling, waiting, waiting_rows, waiting_blocks, slow_clients), shares of all blocks (kv_held, kv_cached,
             kv_pinned), shares of time (plan, run, apply, idle), other shares (hit_rate, accepted), what happened in a
             second (requests, rejected, preemptions, steps, drafts), tokens in a second (computed, recomputed, cached,
-            output), seconds (ttft_p50_s, ttft_p90_s, itl_p50_s, itl_p90_s, tokenize_p90_s, queue_p90_s, prefill_p90_s,
+            output), seconds (of each duration in `Latencies` ttft_p50_s, ttft_p90_s and so on;
             loop_lag_s, server_cpu), and per_draft (tokens).
     """
 
