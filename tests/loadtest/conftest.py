@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 from tests.loadtest.runs import Run, StubServer, bench
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +25,13 @@ def against(stub: StubServer, tmp_path: Path) -> Callable[..., Run]:
         return bench(stub, tmp_path, behaviour, **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def word_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer whose tokens are words."""
+    tokenizer = Tokenizer(WordLevel({"word": 0, "?": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path

@@ -118,7 +118,7 @@ def _flat_point(facts: RunFacts, point: PointResult) -> dict[str, Any]:
             flat |= _keyed(point.latencies[metric], metric)
     if point.client_queue:
         queue = _keyed(point.client_queue, "client_queue_time")
-        flat |= {key: queue[key] for key in queue if not key.startswith("std")}
+        flat |= {key: queue[key] for key in (f"{name}_client_queue_time_ms" for name in ("mean", "median", "p99"))}
     if "e2el" in point.from_intended:
         flat["p99_e2el_including_client_queue_ms"] = point.from_intended["e2el"].percentiles["99"]
     flat |= _speculation(point.server)

@@ -5,6 +5,7 @@ the disk.
 """
 
 import dataclasses
+import fcntl
 import queue
 import sqlite3
 import threading
@@ -57,14 +58,14 @@ class RunStore:
             raise ConfigError(f"there is no run to resume at {path}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            if options is not None:
-                self._create(options)
-            self.options = self._read_options()
-        except (OSError, sqlite3.Error) as error:
-            raise ConfigError(f"can't use {path} as the file of a run: {error}") from None
+            self._lock = path.open("ab")
+        except OSError as error:
+            raise ConfigError(f"can't open {path} as the file of a run: {error.strerror}") from None
+        try:
+            self._open(options)
+        except BaseException:
+            self._lock.close()
+            raise
         self.error: sqlite3.Error | None = None
         self._work: queue.SimpleQueue[Statement | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="freehold-bench-store", daemon=True)
@@ -119,8 +120,24 @@ class RunStore:
         self._work.put(None)
         self._thread.join()
         self._connection.close()
+        self._lock.close()
         if self.error is not None:
             raise ConfigError(f"can't write {self.path}: {self.error}")
+
+    def _open(self, options: BenchOptions | None) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode=WAL")  # others may read while it is written
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            if options is not None:
+                self._create(options)
+            self.options = self._read_options()
+        except BlockingIOError:
+            raise ConfigError(f"another process has {self.path} open; wait for it, or give another name") from None
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise ConfigError(f"can't use {self.path} as the file of a run: {error}") from None
 
     def _create(self, options: BenchOptions) -> None:
         with transaction(self._connection):

@@ -52,15 +52,17 @@ class Traffic:
         Raises:
             ConfigError: the load is a trace, and a conversation has no start.
         """
-        async with asyncio.TaskGroup() as tasks:
-            if self._load.kind == "closed":
-                queue = iter(enumerate(conversations))
+        if self._load.kind == "closed":
+            queue = iter(enumerate(conversations))
+            async with asyncio.TaskGroup() as tasks:
                 for _ in range(min(self._load.concurrency or 1, len(conversations))):
                     tasks.create_task(self._work(queue))
-            else:
-                for index, start_s in sorted(enumerate(self._starts(conversations, seed)), key=lambda each: each[1]):
-                    await self._sleep_until(start_s)
-                    tasks.create_task(self._converse(index, conversations[index], start_s))
+            return
+        starts = sorted(enumerate(self._starts(conversations, seed)), key=lambda each: each[1])
+        async with asyncio.TaskGroup() as tasks:
+            for index, start_s in starts:
+                await self._sleep_until(start_s)
+                tasks.create_task(self._converse(index, conversations[index], start_s))
 
     def _starts(self, conversations: Sequence[Conversation], seed: int) -> list[float]:
         if self._load.kind == "open":

@@ -1,0 +1,88 @@
+"""Loads at a rate: intended starts, what waits for a slot, and a server that stops."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.loadtest.runs import Run, StubServer, bench
+
+from freehold.loadtest.arrivals import start_times
+from freehold.loadtest.results import Load
+
+Against = Callable[..., Run]
+
+
+def opened(rate: float | str, **fields: object) -> list[Load]:
+    return [Load(kind="open", request_rate=rate, **fields)]  # type: ignore[arg-type]
+
+
+def test_requests_start_when_the_schedule_says(against: Against) -> None:
+    load = opened(40.0, burstiness=0.5)
+    run = against(loads=load, num_prompts=40, lengths=(4, 2))
+    intended = start_times(load[0], 40, run.measurement.seed)
+    assert [record.intended_s for record in run.measurement.records] == pytest.approx(intended)
+    assert all(record.taken_up_s >= record.intended_s for record in run.measurement.records)
+    received = np.sort([truth.received_s - run.measurement.origin_s for _, truth in run.pairs])
+    late = np.subtract(received, intended)
+    assert late.min() > -1e-4
+    assert np.median(late) < 0.02 + 2 * max(run.lateness_s)
+
+
+def test_starts_dont_wait_for_answers(against: Against) -> None:
+    """Answers take ten times as long as the gaps between requests."""
+    run = against({"first_s": 0.4}, loads=opened(25.0, burstiness="inf"), num_prompts=20, lengths=(4, 1))
+    assert run.point.max_concurrent_requests >= 8
+    assert run.point.duration < 0.4 + 20 / 25 + 0.5
+
+
+def test_all_at_once(against: Against) -> None:
+    run = against({"first_s": 0.2}, loads=opened("inf"), num_prompts=20, lengths=(4, 1))
+    assert run.point.max_concurrent_requests == 20
+
+
+def test_time_for_a_slot_counts_from_the_intended_start(against: Against) -> None:
+    """Twenty requests at once, one at a time, 50 ms each: the last one waits for all others."""
+    run = against({"first_s": 0.05}, loads=opened("inf", max_concurrency=1), num_prompts=20, lengths=(4, 1))
+    point = run.point
+    assert point.max_concurrent_requests == 1
+    assert point.client_queue is not None
+    assert point.latencies["e2el"].median < 100
+    waited = [record.queue_s for record in run.measurement.records]
+    assert np.diff(sorted(waited)).min() >= 0.049
+    assert point.from_intended["e2el"].mean == pytest.approx(
+        np.mean([record.queue_s + record.e2e_s for record in run.measurement.records]) * 1000
+    )
+    assert point.from_intended["e2el"].percentiles["99"] > 950
+    assert point.client.schedule_delay_ms < 50 + 2000 * max(run.lateness_s), "waiting isn't the client being late"
+
+
+def test_a_server_that_stops_shows_in_every_request_it_should_have_answered(tmp_path: Path) -> None:
+    """be-05: stopped for a second (SIGSTOP), it delays all that were due meanwhile, not only those in flight."""
+    with StubServer() as server:
+        timer = threading.Timer(0.5, _stop, [server.pid, 1.0])
+        timer.start()
+        run = bench(server, tmp_path, loads=opened(50.0, max_concurrency=4, burstiness="inf"), num_prompts=90)
+        timer.join()
+    due = [record for record in run.measurement.records if record.ended_s - record.intended_s > 0.1]
+    assert len(due) >= 40, "50 a second were due"
+    assert run.point.from_intended["e2el"].percentiles["90"] > 600
+    # From send, only those in flight are slow: what a tester reports that leaves the others out.
+    assert run.point.latencies["e2el"].percentiles["90"] < run.point.from_intended["e2el"].percentiles["90"] / 2
+
+
+def _stop(pid: int, seconds: float) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_a_rate_that_a_cap_prevents_is_flagged(against: Against) -> None:
+    run = against(
+        {"first_s": 0.05}, loads=opened(100.0, burstiness="inf", max_concurrency=1), num_prompts=20, lengths=(4, 1)
+    )
+    assert "rate_not_reached" in {each.code for each in run.point.invalid}

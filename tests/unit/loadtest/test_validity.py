@@ -1,0 +1,137 @@
+"""Runs that can't be trusted are flagged, and sound ones aren't."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.loadtest.records import CLOSED, measured, record
+
+from freehold.loadtest.measurement import Measurement
+from freehold.loadtest.results import Load, PointResult
+from freehold.loadtest.server_metrics import Reading
+from freehold.loadtest.summary import Wanted, summarize
+from freehold.loadtest.validity import is_over_saturated
+
+RATE = Load(kind="open", request_rate=10.0)
+
+
+def codes(*measurements: Measurement, **wanted: Any) -> tuple[set[str], set[str]]:
+    """What is invalid and what is warned of."""
+    result: PointResult = summarize(measurements, Wanted(**wanted))
+    return {each.code for each in result.invalid}, {each.code for each in result.warnings}
+
+
+def sound(load: Load = CLOSED, **fields: Any) -> Measurement:
+    return measured(*(record(start) for start in np.arange(0, 4, 0.2)), load=load, **fields)
+
+
+def test_a_sound_run_is_valid_without_a_word() -> None:
+    assert codes(sound()) == (set(), set())
+    assert codes(sound(RATE)) == (set(), set())
+
+
+def test_a_late_client_is_told() -> None:
+    assert codes(sound(lags_s=[0.0] * 98 + [0.02] * 2))[0] == {"client_lag"}
+    assert codes(sound(lags_s=[0.0] * 995 + [0.05] * 5))[0] == set()
+
+
+def test_requests_that_are_taken_up_late_are_told() -> None:
+    late = [record(start, taken_up_s=start + 0.011) for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*late))[0] == {"schedule_delay"}
+    assert codes(measured(*late[:9], *(record(start) for start in np.arange(4, 6, 0.2))))[0] == set()
+
+
+def test_a_rate_that_isnt_reached_is_told() -> None:
+    slow = [record(start * 1.05, intended_s=start, taken_up_s=start) for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*slow, load=RATE))[0] == {"rate_not_reached"}
+    nearly = [record(start * 1.015, intended_s=start, taken_up_s=start) for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*nearly, load=RATE))[0] == set()
+
+
+@pytest.mark.parametrize(
+    ("num_failed", "invalid", "warned"), [(0, set(), set()), (1, set(), {"failures"}), (3, {"failures"}, set())]
+)
+def test_failures_are_told(num_failed: int, invalid: set[str], warned: set[str]) -> None:
+    good = [record(start) for start in np.arange(0, 40, 0.2)]
+    failed = [record(1.0 + start, error="http_500") for start in range(num_failed)]
+    assert codes(measured(*good, *failed)) == (invalid, warned)
+
+
+def test_nothing_that_succeeded_is_told() -> None:
+    assert codes(measured(record(0.0, error="connect")))[0] == {"nothing_completed"}
+
+
+def test_tokens_that_nobody_counted_are_told() -> None:
+    unknown = [record(start, num_output=None, source="unknown") for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*unknown))[0] == {"unknown_tokens"}
+    tokenized = [record(start, source="tokenizer") for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*tokenized)) == (set(), {"tokenized"})
+
+
+def test_a_concurrency_that_was_never_reached_is_told() -> None:
+    assert codes(sound(Load(kind="closed", concurrency=2)))[0] == {"concurrency_not_reached"}
+    together = [record(start) for start in (0.0, 0.0, 0.2, 0.2)]
+    assert codes(measured(*together, load=Load(kind="closed", concurrency=2))) == (set(), set())
+    assert codes(measured(*together[:3], load=Load(kind="closed", concurrency=2))) == (set(), {"mostly_edges"})
+
+
+def readings(queries: float, hits: float) -> list[Reading]:
+    return [
+        Reading(0.0, {"prefix_queries": 1000.0, "prefix_hits": 900.0}, {}),
+        Reading(1.0, {"prefix_queries": 1000.0 + queries, "prefix_hits": 900.0 + hits}, {}),
+    ]
+
+
+@pytest.mark.parametrize(("hits", "warned"), [(0, set()), (9, set()), (10, {"prefix_cache_hits"})])
+def test_hits_on_distinct_prompts_are_told(hits: float, warned: set[str]) -> None:
+    assert codes(sound(readings=readings(1000, hits)))[1] == warned
+    assert codes(sound(readings=readings(1000, hits)), expects_hits=True)[1] == set()
+
+
+def test_without_metrics_the_usage_tells_of_hits() -> None:
+    result = summarize([measured(record(0.0, num_cached=5), record(1.0, num_cached=0))], Wanted())
+    assert (result.hit_rate, result.hit_rate_source) == (0.25, "usage")
+    assert {each.code for each in result.warnings} == {"prefix_cache_hits"}
+    result = summarize([measured(record(0.0, num_cached=5), readings=readings(1000, 3))], Wanted())
+    assert (result.hit_rate, result.hit_rate_source) == (0.003, "metrics")
+    assert summarize([sound()], Wanted()).hit_rate is None
+
+
+def test_chunks_of_several_tokens_are_told() -> None:
+    packed = [record(start, num_output=12) for start in np.arange(0, 4, 0.2)]
+    result = summarize([measured(*packed)], Wanted())
+    assert result.tokens_per_chunk == 3
+    assert {each.code for each in result.warnings} == {"tokens_per_chunk"}
+
+
+def test_an_interrupted_run_and_turns_that_werent_asked_are_told() -> None:
+    assert codes(sound(is_complete=False))[1] == {"interrupted"}
+    assert codes(sound(num_unasked=2))[1] == {"unasked_turns"}
+
+
+def served(rate: float, capacity: float, duration_s: float) -> Measurement:
+    """A server that works one request off after the other, with Poisson arrivals."""
+    draw = np.random.default_rng(1)
+    starts = np.cumsum(draw.exponential(1 / rate, int(rate * duration_s)))
+    records, free_s = [], 0.0
+    for start in starts:
+        free_s = max(free_s, start) + draw.exponential(1 / capacity)
+        records.append(record(start, first_s=free_s - 0.001, ended_s=free_s, gaps_s=[0.001]))
+    return measured(*records, load=Load(kind="open", request_rate=rate))
+
+
+@pytest.mark.parametrize(("capacity", "is_saturated"), [(30, False), (12.5, False), (8, True)])
+def test_a_queue_that_only_grows_is_told(capacity: float, is_saturated: bool) -> None:
+    assert is_over_saturated(served(10, capacity, 60)) is is_saturated
+
+
+def test_a_short_run_or_a_closed_loop_is_never_called_saturated() -> None:
+    assert not is_over_saturated(served(10, 8, 20))
+    closed = dataclasses.replace(served(10, 8, 60), load=CLOSED)
+    assert not is_over_saturated(closed)
+
+
+def test_a_burst_is_never_called_saturated() -> None:
+    burst = [record(0.0, first_s=float(at), ended_s=at + 1.0) for at in range(1, 60)]
+    assert not is_over_saturated(measured(*burst, load=Load(kind="open", request_rate="inf")))
