@@ -79,6 +79,24 @@ class TokenTexts(msgspec.Struct, frozen=True, tag=True):
     control_ids: tuple[int, ...]
 
 
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a grammar holds that doesn't hold everywhere: anything may come until one of some texts does. What follows
+    that must be as the grammar says; when it is complete, anything may come again.
+
+    A grammar that has a head (`freehold.grammar.constraint.Lark`) is also looked out for at the answer's beginning, and
+    holds only once a text that its head stands for has come.
+
+    Attributes:
+        openers: the texts, in bytes.
+        thoughts: texts around reasoning, which may come before the answer and triggers nothing.
+        is_open: the prompt has opened reasoning; else the answer may.
+    """
+
+    openers: tuple[bytes, ...] = ()
+    thoughts: tuple[bytes, bytes] | None = None
+    is_open: bool = False
+
+
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer's text must be (`freehold.grammar`).
 
@@ -90,11 +108,13 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
         source: read by nobody but the engine's matchers.
         after_id: the text begins after this id was sampled for the first time; None: at once.
         max_free: so many ids come before `after_id` at most; then it is the only one that may. None: any number.
+        trigger: the grammar is one of parts of the answer, which begin where this says. None: of all of it.
     """
 
     source: bytes
     after_id: int | None = None
     max_free: int | None = None
+    trigger: Trigger | None = None
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):

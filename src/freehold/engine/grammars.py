@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from freehold.protocol import Generate, TokenTexts
 
 if TYPE_CHECKING:  # loads late, in the thread, once somebody brings a grammar
-    from freehold.grammar.matcher import FreshMatcher, MatcherFactory
+    from freehold.grammar.factory import FreshMatcher, MatcherFactory
 
 MAX_KEPT = 32
 """Compiled grammars that are kept for later requests."""
@@ -86,6 +86,6 @@ class Grammars:
 
 
 def _factory(texts: TokenTexts) -> "MatcherFactory":
-    from freehold.grammar.matcher import MatcherFactory
+    from freehold.grammar.factory import MatcherFactory
 
     return MatcherFactory(texts)

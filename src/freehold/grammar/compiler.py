@@ -8,9 +8,9 @@ from queue import LifoQueue
 import msgspec
 
 from freehold.errors import RequestError
-from freehold.grammar.constraint import Constraint
+from freehold.grammar.constraint import Constraint, Lark, weakened
 from freehold.grammar.messages import CompileLimits, Setup, Verdict
-from freehold.protocol import Grammar, TokenTexts
+from freehold.protocol import Grammar, TokenTexts, Trigger
 from freehold.workers.process import Worker, WorkerEndedError
 
 WORKER = "freehold.grammar.worker"
@@ -54,28 +54,31 @@ class GrammarCompiler:
             self._idle.put(Worker(WORKER, self._first_frame, wall_s=self._limits.wall_s, task="compiles grammars"))
 
     def compile(
-        self, constraint: Constraint, *, param: str, after_id: int | None = None, max_free: int | None = None
+        self,
+        constraint: Constraint,
+        *,
+        param: str,
+        after_id: int | None = None,
+        max_free: int | None = None,
+        trigger: Trigger | None = None,
     ) -> Grammar:
         """The grammar of a constraint. Blocks while it is checked and compiled; an event loop calls it in a thread.
 
         Args:
             param: the request's field that the constraint came from, for errors.
-            after_id, max_free: as in `Grammar`.
+            after_id, max_free, trigger: as in `Grammar`.
 
         Raises:
             RequestError: the constraint is malformed, asks for what can't be enforced, or takes too much.
             ResourceError: no worker can be started.
         """
-        try:
-            encoded = _encoder.encode(constraint)
-        except (RecursionError, TypeError, ValueError, OverflowError) as error:
-            message = f"{param} holds what isn't JSON, an integer beyond 64 bits, or is nested too deep: {error}"
-            raise RequestError(message, param=param, code="unsupported_schema") from None
-        verdict = self._find(encoded) or self._judge(encoded)
+        verdict = self._verdict(constraint)
+        if not verdict.source and isinstance(constraint, Lark) and any(rule.is_lenient for rule in constraint.rules):
+            verdict = self._verdict(weakened(constraint, lambda _: False))
         if not verdict.source:
             at = f"{verdict.param or param}{verdict.place}"[:500]
             raise RequestError(f"{at}: {verdict.message}", param=at, code=verdict.code)
-        return Grammar(source=verdict.source, after_id=after_id, max_free=max_free)
+        return Grammar(source=verdict.source, after_id=after_id, max_free=max_free, trigger=trigger)
 
     def close(self) -> None:
         """End the workers, once they are idle. A later constraint starts another."""
@@ -83,6 +86,14 @@ class GrammarCompiler:
         for worker in workers:
             worker.close()
             self._idle.put(worker)
+
+    def _verdict(self, constraint: Constraint) -> Verdict:
+        try:
+            encoded = _encoder.encode(constraint)
+        except (RecursionError, TypeError, ValueError, OverflowError) as error:
+            message = f"holds what isn't JSON, an integer beyond 64 bits, or is nested too deep: {error}"
+            return Verdict(message=message, code="unsupported_schema")
+        return self._find(encoded) or self._judge(encoded)
 
     def _find(self, encoded: bytes) -> Verdict | None:
         with self._lock:

@@ -1,9 +1,12 @@
 """What an answer may be held to. Each kind is plain data; `freehold.grammar.compiler` checks and compiles it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+"""The schema of any JSON object."""
 
 
 class JsonSchema(msgspec.Struct, frozen=True, tag=True):
@@ -38,10 +41,12 @@ class Envelope(msgspec.Struct, frozen=True):
     Attributes:
         constants: what it holds before the value.
         key: of the value.
+        may_precede: what it may hold before the constants.
     """
 
     constants: Mapping[str, str]
     key: str
+    may_precede: Mapping[str, str] = {}
 
 
 class SchemaRule(msgspec.Struct, frozen=True):
@@ -51,12 +56,14 @@ class SchemaRule(msgspec.Struct, frozen=True):
         name: what a grammar's text calls it: lower case letters, digits and ``_``.
         param: the request's field that the schema came from, for errors; empty: the constraint's own.
         envelope: the texts are objects in which the schema's values stand; None: they are those values.
+        is_lenient: a schema that can't be enforced stands for any object, instead of being refused.
     """
 
     name: str
     schema: Any
     param: str = ""
     envelope: Envelope | None = None
+    is_lenient: bool = False
 
 
 class Lark(msgspec.Struct, frozen=True, tag=True):
@@ -67,11 +74,23 @@ class Lark(msgspec.Struct, frozen=True, tag=True):
         rules: further rules, which the text may use.
         is_trusted: the text is Freehold's own: it may be larger than a stranger's, whose grammar may be ambiguous and
             so take long to follow.
+        head: a regular expression of what texts begin with. Only for grammars with a `freehold.protocol.Trigger`, which
+            hold once this has come; all that it allows, the grammar must. Empty: they hold from their beginning.
     """
 
     text: str
     rules: Sequence[SchemaRule] = ()
     is_trusted: bool = False
+    head: str = ""
+
+
+def weakened(lark: Lark, is_kept: Callable[[SchemaRule], bool]) -> Lark:
+    """A grammar whose lenient rules stand for any object, but for those that are kept as they are."""
+    rules = [
+        msgspec.structs.replace(rule, schema=ANY_OBJECT) if rule.is_lenient and not is_kept(rule) else rule
+        for rule in lark.rules
+    ]
+    return msgspec.structs.replace(lark, rules=rules)
 
 
 Constraint = JsonSchema | JsonObject | Regex | Choice | Lark

@@ -1,99 +1,14 @@
-"""The engine's side: which ids may come next, by llguidance."""
+"""One request's place in its grammar: which ids may come next, by llguidance."""
 
-import random
 from collections.abc import Sequence
+from copy import copy
 
 import llguidance
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from freehold.errors import GrammarError
-from freehold.grammar.limits import parser_limits
-from freehold.grammar.messages import Source
-from freehold.protocol import Grammar, Sampling, TokenTexts
-
-Mask = NDArray[np.uint32]
-
-_OPTIONS = '\n%llguidance {"no_forcing": true}\n'
-"""The model chooses among all spellings of a text by tokens, as it does elsewhere."""
-
-TRIED_TOKENS = 40
-"""So far is a grammar tried out before it is accepted."""
-
-_sources = msgspec.msgpack.Decoder(Source)
-
-
-class _Vocabulary(llguidance.TokenizerWrapper):
-    """Tokens in the form that llguidance asks for. It never encodes: grammars leave the spelling to the model."""
-
-    def __init__(self, tokens: TokenTexts) -> None:
-        self.tokens = tokens.texts
-        self.special_token_ids = tokens.control_ids
-        self.bos_token_id = None
-        self.eos_token_id = None  # type: ignore[assignment]  # llguidance adds an id of its own, past the last
-        self.is_tokenizer_wrapper = True
-
-    def __call__(self, text: str) -> list[int]:
-        raise NotImplementedError("nothing is encoded here")
-
-
-class FreshMatcher:
-    """A compiled grammar: what one request's matcher begins with, and stays as it is."""
-
-    def __init__(self, matcher: llguidance.LLMatcher, vocab_size: int, control_ids: frozenset[int]) -> None:
-        self._matcher = matcher
-        self._vocab_size = vocab_size
-        self._control_ids = control_ids
-
-    def begin(self, grammar: Grammar, sampling: Sampling) -> "GrammarMatcher":
-        """A matcher for one request. Requests share nothing, so that one's masks can't depend on another."""
-        return GrammarMatcher(
-            self._matcher.deep_copy(),
-            grammar,
-            sampling,
-            vocab_size=self._vocab_size,
-            control_ids=self._control_ids,
-        )
-
-    def try_out(self) -> None:
-        """Follow the grammar for some tokens.
-
-        Raises:
-            GrammarError: nothing may come at the beginning, or what may come takes too long to find out.
-        """
-        grammar, sampling = Grammar(source=b""), Sampling()
-        matcher = self.begin(grammar, sampling)
-        mask = np.zeros((1, self._vocab_size // 32 + 1), np.uint32)
-        draw = random.Random(0)
-        for _ in range(TRIED_TOKENS):
-            mask[:] = 0
-            matcher.fill(mask, ())
-            allowed = np.flatnonzero(np.unpackbits(mask[0].view(np.uint8), bitorder="little"))
-            if not allowed.size:
-                break
-            matcher.accept(int(draw.choice(allowed)))
-
-
-class MatcherFactory:
-    """Compiles grammars over one vocabulary. For one thread at a time."""
-
-    def __init__(self, tokens: TokenTexts) -> None:
-        self._vocab_size = len(tokens.texts)
-        self._control_ids = frozenset(tokens.control_ids)
-        self._tokenizer = llguidance.LLTokenizer(_Vocabulary(tokens), slices=llguidance.LLTokenizer.json_slices())
-
-    def compile(self, source: bytes) -> FreshMatcher:
-        """
-        Raises:
-            GrammarError: the source is no grammar, or one too large.
-        """
-        decoded = _sources.decode(source)
-        limits = parser_limits(is_ambiguous=decoded.is_ambiguous)
-        matcher = llguidance.LLMatcher(self._tokenizer, decoded.text + _OPTIONS, log_level=0, limits=limits)
-        if matcher.is_error():
-            raise GrammarError(matcher.get_error())
-        return FreshMatcher(matcher, self._vocab_size, self._control_ids)
+from freehold.grammar.vocabulary import ALL, Mask, Vocabulary, allow, forbid
+from freehold.protocol import Grammar, Sampling
 
 
 class GrammarMatcher:
@@ -101,7 +16,7 @@ class GrammarMatcher:
 
     Args:
         matcher: fresh, and this one's own.
-        control_ids: ids without text.
+        num_before: ids of the answer before it.
     """
 
     def __init__(
@@ -110,18 +25,19 @@ class GrammarMatcher:
         grammar: Grammar,
         sampling: Sampling,
         *,
-        vocab_size: int,
-        control_ids: frozenset[int],
+        vocabulary: Vocabulary,
+        num_before: int = 0,
     ) -> None:
         self._matcher = matcher
+        self._vocabulary = vocabulary
         self._grammar = grammar
         self._min_tokens = sampling.min_tokens
         self._stop_ids = sampling.stop_ids
-        self._end_id = vocab_size
-        self._buffer = np.zeros(vocab_size // 32 + 1, np.uint32)
+        self._end_id = vocabulary.end_id
+        self._buffer = np.zeros(vocabulary.num_words, np.uint32)
         self._ends = tuple(sorted(sampling.stop_ids))
-        self._early_ends = tuple(sorted(sampling.stop_ids & control_ids))
-        self._num_output = 0
+        self._early_ends = tuple(sorted(sampling.stop_ids & vocabulary.control_ids))
+        self._num_output = num_before
         self._begin = 0 if grammar.after_id is None else None  # ids before the first that the grammar sees, once known
 
     def fill(self, masks: Mask, drafts: Sequence[int]) -> None:
@@ -150,6 +66,21 @@ class GrammarMatcher:
     def may_end(self) -> bool:
         """The text is complete here, though it may go on."""
         return self._begin is not None and self._matcher.is_accepting()
+
+    @property
+    def is_complete(self) -> bool:
+        """The text is complete, and can't go on."""
+        return self._begin is not None and self._matcher.is_stopped()
+
+    def follow_text(self, text: bytes) -> bool:
+        """Begin with a text that came within an earlier id; returns whether that is allowed."""
+        return follow_text(self._matcher, text, self._vocabulary)
+
+    def copy(self) -> "GrammarMatcher":
+        """One at the same place, that goes its own way."""
+        twin = copy(self)
+        twin._matcher = self._matcher.deep_copy()
+        return twin
 
     def follow_all(self, token_ids: Sequence[int]) -> bool:
         """Go on by some ids, as far as they are allowed; returns whether all of them are."""
@@ -191,25 +122,21 @@ class GrammarMatcher:
         self._buffer[word] &= ~np.uint32(1 << bit)
         mask[: self._buffer.size] = self._buffer[: mask.size]
         if self._num_output < self._min_tokens:
-            _forbid(mask, self._ends)
+            forbid(mask, self._ends)
             may_end = may_end and not mask.any()
         if may_end:
-            _allow(mask, self._ends)
+            allow(mask, self._ends)
 
     def _fill_free(self, mask: Mask) -> None:
         assert self._grammar.after_id is not None
         if self._grammar.max_free is not None and self._num_output >= self._grammar.max_free:
-            _allow(mask, (self._grammar.after_id,))
+            allow(mask, (self._grammar.after_id,))
         else:
-            mask[:] = np.uint32(0xFFFFFFFF)
-            _forbid(mask, self._ends if self._num_output < self._min_tokens else self._early_ends)
+            mask[:] = ALL
+            forbid(mask, self._ends if self._num_output < self._min_tokens else self._early_ends)
 
 
-def _allow(mask: Mask, token_ids: Sequence[int]) -> None:
-    for token_id in token_ids:
-        mask[token_id // 32] |= np.uint32(1 << token_id % 32)
-
-
-def _forbid(mask: Mask, token_ids: Sequence[int]) -> None:
-    for token_id in token_ids:
-        mask[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+def follow_text(matcher: llguidance.LLMatcher, text: bytes, vocabulary: Vocabulary) -> bool:
+    """Let a matcher take a text; returns whether it is allowed. If not, the matcher is of no further use."""
+    ids = vocabulary.spelled(text)
+    return ids is not None and matcher.try_consume_tokens(list(ids)) == len(ids)

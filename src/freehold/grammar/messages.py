@@ -50,7 +50,9 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         text: in llguidance's variant of Lark's syntax.
         is_ambiguous: many ways may lead to the same text, so that following it can take long.
+        head: another text, of what begins as the grammar's texts do and goes on in any way; empty: none.
     """
 
     text: str
     is_ambiguous: bool = False
+    head: str = ""

@@ -7,7 +7,17 @@ from typing import Any
 
 import llguidance
 
-from freehold.grammar.constraint import Choice, Constraint, Envelope, JsonObject, JsonSchema, Lark, Regex, SchemaRule
+from freehold.grammar.constraint import (
+    ANY_OBJECT,
+    Choice,
+    Constraint,
+    Envelope,
+    JsonObject,
+    JsonSchema,
+    Lark,
+    Regex,
+    SchemaRule,
+)
 from freehold.grammar.messages import Source
 from freehold.grammar.schema import enforceable
 from freehold.grammar.schema_values import SchemaError
@@ -50,14 +60,14 @@ def source_of(constraint: Constraint) -> Source:
         case JsonSchema(schema):
             source = Source(f"start: {_json(schema)}")
         case JsonObject():
-            source = Source(f"start: {_json({'type': 'object'})}")
+            source = Source(f"start: {_json(ANY_OBJECT)}")
         case Regex(pattern):
             source = Source(f"start: TEXT\nTEXT: /{llguidance.regex_to_lark(pattern, '')}/")
         case Choice(options):
             source = Source(f"start: TEXT\nTEXT: {_alternatives(options)}")
-        case Lark(text, rules, is_trusted):
+        case Lark(text, rules, is_trusted, head):
             written = [_with_schemas(text), *map(_rule, rules)]
-            source = Source("\n".join(written), not is_trusted)
+            source = Source("\n".join(written), not is_trusted, head and f"start: TEXT\nTEXT: /{head}(?s:.*)/")
     num_bytes = len(source.text.encode("utf-8", "surrogatepass"))
     if num_bytes > MAX_SOURCE_BYTES:
         raise ConstraintError(
@@ -82,11 +92,11 @@ def _json(schema: Any, param: str = "", envelope: Envelope | None = None) -> str
 def _enveloped(written: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
     """The schema of an object in which an enforceable schema's value stands. What that refers to stays at the root."""
     definitions = {"refs": written.pop("refs")} if "refs" in written else {}
-    constants = {name: {"const": value} for name, value in envelope.constants.items()}
+    constants = {name: {"const": value} for name, value in {**envelope.may_precede, **envelope.constants}.items()}
     return {
         "type": "object",
         "properties": {**constants, envelope.key: written},
-        "required": [*constants, envelope.key],
+        "required": [*envelope.constants, envelope.key],
         "additionalProperties": False,
         **definitions,
     }
@@ -96,7 +106,13 @@ def _rule(rule: SchemaRule) -> str:
     if not _RULE_NAME.fullmatch(rule.name):
         message = f"has the rule {rule.name!r:.100}; lower case letters, digits and _ are needed"
         raise ConstraintError(message, param=rule.param)
-    return f"{rule.name}: {_json(rule.schema, rule.param, rule.envelope)}"
+    try:
+        written = _json(rule.schema, rule.param, rule.envelope)
+    except ConstraintError:
+        if not rule.is_lenient:
+            raise
+        written = _json(ANY_OBJECT, rule.param, rule.envelope)
+    return f"{rule.name}: {written}"
 
 
 def _alternatives(options: Any) -> str:

@@ -9,8 +9,8 @@ import re
 import msgspec
 
 from freehold.errors import GrammarError
-from freehold.grammar.constraint import Constraint, JsonObject
-from freehold.grammar.matcher import MatcherFactory
+from freehold.grammar.constraint import Constraint, JsonObject, Lark, SchemaRule, weakened
+from freehold.grammar.factory import MatcherFactory
 from freehold.grammar.messages import Setup, Verdict
 from freehold.grammar.source import ConstraintError, source_of
 from freehold.workers.confined import confine, read_frame, reply
@@ -44,9 +44,7 @@ def main() -> None:
 def judge(factory: MatcherFactory, request: bytes) -> Verdict:
     """Check and compile one constraint, and try it out. Errors of every kind are verdicts."""
     try:
-        source = source_of(_constraints.decode(request))
-        encoded = _encoder.encode(source)
-        factory.compile(encoded).try_out()
+        encoded = _compiled(factory, _constraints.decode(request))
     except ConstraintError as error:
         return Verdict(message=str(error), param=error.param, place=error.place, code=error.code)
     except GrammarError as error:
@@ -56,6 +54,29 @@ def judge(factory: MatcherFactory, request: bytes) -> Verdict:
     except Exception as error:
         return Verdict(message=f"can't be compiled: {type(error).__name__}: {error}", code="invalid_grammar")
     return Verdict(source=encoded)
+
+
+def _compiled(factory: MatcherFactory, constraint: Constraint) -> bytes:
+    try:
+        return _tried_out(factory, constraint)
+    except GrammarError:
+        if not isinstance(constraint, Lark) or not any(rule.is_lenient for rule in constraint.rules):
+            raise
+    return _tried_out(factory, weakened(constraint, lambda rule: _is_enforceable(factory, rule)))
+
+
+def _tried_out(factory: MatcherFactory, constraint: Constraint) -> bytes:
+    encoded = _encoder.encode(source_of(constraint))
+    factory.compile(encoded).try_out()
+    return encoded
+
+
+def _is_enforceable(factory: MatcherFactory, rule: SchemaRule) -> bool:
+    try:
+        _tried_out(factory, Lark(f"start: {rule.name}", [rule], is_trusted=True))
+    except GrammarError:
+        return False
+    return True
 
 
 def reason_of(text: str) -> str:

@@ -129,11 +129,11 @@ def _check_order(generate: Generate) -> None:
 
 
 def _check_grammar(generate: Generate, limits: Limits) -> None:
-    """An answer must be able to end where its grammar does."""
+    """An answer must be able to end where its grammar does, unless anything may come then."""
     grammar = generate.grammar
     if grammar is None:
         return
-    if not generate.sampling.stop_ids:
+    if not generate.sampling.stop_ids and grammar.trigger is None:
         raise RequestError(
             "a grammar needs an id that ends the answer, and there is none; send stop_token_ids",
             param="stop_token_ids",

@@ -9,7 +9,7 @@ from starlette.types import Receive
 
 from freehold.errors import RequestError
 from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
-from freehold.protocol import Grammar
+from freehold.protocol import Grammar, Trigger
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import SamplingFields
 from freehold.serve.service import Service
@@ -22,10 +22,13 @@ class Wanted:
 
     Attributes:
         param: the field that says so.
+        after_id, trigger: as in `Grammar`: where this holds.
     """
 
     constraint: Constraint
     param: str
+    after_id: int | None = None
+    trigger: Trigger | None = None
 
 
 def wanted(body: SamplingFields) -> Wanted | None:
@@ -44,18 +47,8 @@ def wanted(body: SamplingFields) -> Wanted | None:
     return by_format or by_vllm
 
 
-async def compile_grammar(
-    service: Service,
-    receive: Receive,
-    wish: Wanted | None,
-    *,
-    after_id: int | None = None,
-    max_free: int | None = None,
-) -> Grammar | None:
+async def compile_grammar(service: Service, receive: Receive, wish: Wanted | None) -> Grammar | None:
     """The grammar of what is wanted, unless the client leaves first.
-
-    Args:
-        after_id, max_free: as in `Grammar`.
 
     Raises:
         RequestError: as from `GrammarCompiler.compile`.
@@ -64,7 +57,11 @@ async def compile_grammar(
     if wish is None:
         return None
     compile_it = partial(
-        service.grammars.compile, wish.constraint, param=wish.param, after_id=after_id, max_free=max_free
+        service.grammars.compile,
+        wish.constraint,
+        param=wish.param,
+        after_id=wish.after_id,
+        trigger=wish.trigger,
     )
     return await while_connected(receive, service.lanes.compile(compile_it))
 

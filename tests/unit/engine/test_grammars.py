@@ -16,7 +16,7 @@ from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.engine.remote import ProcessEngine
 from freehold.errors import RequestError
-from freehold.grammar.matcher import MatcherFactory
+from freehold.grammar.factory import MatcherFactory
 from freehold.grammar.messages import Source
 from freehold.protocol import Generate, Grammar, RequestId, TokenTexts
 

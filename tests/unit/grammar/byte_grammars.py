@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from freehold.grammar.constraint import Constraint
-from freehold.grammar.matcher import FreshMatcher, GrammarMatcher
+from freehold.grammar.factory import FreshMatcher
+from freehold.grammar.matcher import GrammarMatcher
 from freehold.protocol import TokenTexts
 
 END_ID = 256

@@ -5,7 +5,7 @@ import pytest
 from byte_grammars import TEXTS, Accepts, AcceptsJson, Fresh, follows
 
 from freehold.grammar.constraint import Constraint, JsonSchema
-from freehold.grammar.matcher import FreshMatcher, MatcherFactory
+from freehold.grammar.factory import FreshMatcher, MatcherFactory
 from freehold.grammar.source import source_of
 from freehold.protocol import Grammar, Sampling
 

@@ -16,7 +16,7 @@ from byte_grammars import TEXTS, Accepts, Fresh
 from freehold.errors import GrammarError, RequestError, ResourceError
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.grammar.constraint import Choice, Constraint, Envelope, JsonObject, JsonSchema, Lark, Regex, SchemaRule
-from freehold.grammar.matcher import MatcherFactory
+from freehold.grammar.factory import MatcherFactory
 from freehold.grammar.messages import CompileLimits, Source
 from freehold.protocol import Grammar, Sampling, TokenTexts
 from freehold.workers.process import Worker

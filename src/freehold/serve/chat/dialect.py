@@ -7,6 +7,7 @@ from functools import partial
 from freehold.config import ReasoningParserName, ServeConfig, ToolCallParserName
 from freehold.files.vocabulary import TextAssets
 from freehold.grammar.constraint import Lark
+from freehold.protocol import Trigger
 from freehold.serve.chat.markup import Tags
 from freehold.serve.chat.reasoning import MISTRAL_THINK, THINK, TaggedReasoning
 from freehold.serve.toolcalls.formats import (
@@ -87,6 +88,16 @@ class Dialect:
         """The grammar of what an answer must be, as this model writes it."""
         controls = {literal: token.token_id for literal, token in self.tokenizer.vocabulary.controls.items()}
         return grammar_of(wish, self.calls.several if wish.several else self.calls.one, controls)
+
+    def trigger(self, *, is_open: bool) -> Trigger:
+        """Where calls begin in an answer that needn't have any.
+
+        Args:
+            is_open: the prompt has opened reasoning.
+        """
+        tags = None if self.tags is None else (self.tags.begin.encode(), self.tags.end.encode())
+        openers = tuple(opener.encode() for opener in self.calls.openers)
+        return Trigger(openers=openers, thoughts=tags, is_open=is_open)
 
     def _last_turn(self, prompt_ids: Sequence[int], tags: Tags) -> str:
         """What follows the last control token: users can't write any, so what they say isn't in there."""

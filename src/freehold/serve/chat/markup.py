@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+SPACE = " \t\r\n"
+"""White space as JSON has it. Beside markup it belongs to the markup."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tags:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from freehold.serve.chat.markup import Tags, beginning_at_end
+from freehold.serve.chat.markup import SPACE, Tags, beginning_at_end
 from freehold.text.parts import Content, Part, Reasoning
 
 _State = Literal["start", "opened", "open", "closed", "content"]
@@ -60,7 +60,7 @@ class TaggedReasoning:
 
     def _look_for_begin(self) -> None:
         begin = self._tags.begin
-        text = self._held.lstrip()
+        text = self._held.lstrip(SPACE)
         if text.startswith(begin):
             self._state, self._held = "opened", text[len(begin) :]
         elif not begin.startswith(text):
@@ -69,7 +69,7 @@ class TaggedReasoning:
     def _pass_space(self, behind_tag: _State, then: _State) -> None:
         """Drop white space behind a tag."""
         if self._state == behind_tag:
-            self._held = self._held.lstrip()
+            self._held = self._held.lstrip(SPACE)
             if self._held:
                 self._state = then
 
@@ -77,11 +77,11 @@ class TaggedReasoning:
         before, tag, after = self._held.partition(self._tags.end)
         if tag:
             self._state, self._held = "closed", after
-            before = before.rstrip()
+            before = before.rstrip(SPACE)
         else:
             # White space may belong to the tag that follows, and what looks like the tag's beginning may be it.
             num_held = beginning_at_end(before, self._tags.end)
-            before = before[: len(before) - num_held].rstrip()
+            before = before[: len(before) - num_held].rstrip(SPACE)
             self._held = self._held[len(before) :]
         return [Reasoning(before)] if before else []
 

@@ -17,8 +17,6 @@ MAX_TOOLS = 128
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """What a function without parameters takes."""
 
-ANY_OBJECT: dict[str, Any] = {"type": "object"}
-
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
@@ -28,7 +26,6 @@ class ToolUse:
         shown: all of them, for the prompt.
         callable: those that may be called.
         is_forced: the answer is a call or several.
-        is_strict: calls match their schemas also where the model decides; functions that aren't strict take any object.
         is_named: the request names the one.
         one_call: one call at most.
     """
@@ -36,7 +33,6 @@ class ToolUse:
     shown: Sequence[Function]
     callable: Sequence[Callable]
     is_forced: bool
-    is_strict: bool
     is_named: bool
     one_call: bool
 
@@ -62,8 +58,9 @@ def tool_use(body: ChatRequest, *, auto: bool) -> ToolUse | None:
     callables = [
         Callable(
             function.name,
-            parameters_of(function) if function.strict or choice not in (None, "auto") else ANY_OBJECT,
+            parameters_of(function),
             f"tools[{position}].function.parameters",
+            is_lenient=choice in (None, "auto") and not function.strict,
         )
         for position, function in enumerate(functions)
     ]
@@ -73,7 +70,7 @@ def tool_use(body: ChatRequest, *, auto: bool) -> ToolUse | None:
             raise RequestError(
                 f"tool_choice names {shown(choice.function.name)}, which is none of the tools", param="tool_choice"
             )
-        return ToolUse(functions, named, is_forced=True, is_strict=True, is_named=True, one_call=True)
+        return ToolUse(functions, named, is_forced=True, is_named=True, one_call=True)
     if choice != "required" and not auto:
         raise RequestError(
             "tool_choice is auto, which this server was started without (--no-enable-auto-tool-choice); send "
@@ -84,7 +81,6 @@ def tool_use(body: ChatRequest, *, auto: bool) -> ToolUse | None:
         functions,
         callables,
         is_forced=choice == "required",
-        is_strict=any(function.strict for function in functions),
         is_named=False,
         one_call=body.parallel_tool_calls is False,
     )

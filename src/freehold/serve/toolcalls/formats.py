@@ -100,6 +100,7 @@ class Format:
         one, several: how one call, and several, are written.
         new_id: makes ids that the model's template takes.
         literals: of control tokens that the parser must see.
+        openers: texts behind which calls may come.
         is_shown_by_template: the model's template tells it of tools, and writes calls in this way; else we do.
     """
 
@@ -108,6 +109,7 @@ class Format:
     several: Writing
     new_id: Callable[[], str] = openai_id
     literals: tuple[str, ...] = ()
+    openers: tuple[str, ...] = ()
     is_shown_by_template: bool = True
 
 
@@ -119,9 +121,11 @@ _LIST = replace(_OBJECT, separator=", ", opening="[", closing="]")
 _MISTRAL_LIST = replace(_LIST, opening=f"{TOOL_CALLS}[", opener=TOOL_CALLS, arguments_key="")
 
 FORMATS = {
-    "hermes": Format(hermes, _HERMES, _HERMES, literals=(TOOL_CALL, END_OF_TOOL_CALL)),
-    "llama3_json": Format(llama3, _LLAMA3, _LLAMA3, literals=(PYTHON_TAG,)),
-    "mistral": Format(mistral, _MISTRAL, _MISTRAL, short_id, literals=(TOOL_CALLS, CALL_ID, ARGS)),
+    "hermes": Format(hermes, _HERMES, _HERMES, literals=(TOOL_CALL, END_OF_TOOL_CALL), openers=(TOOL_CALL,)),
+    "llama3_json": Format(llama3, _LLAMA3, _LLAMA3, literals=(PYTHON_TAG,), openers=(PYTHON_TAG,)),
+    "mistral": Format(
+        mistral, _MISTRAL, _MISTRAL, short_id, literals=(TOOL_CALLS, CALL_ID, ARGS), openers=(TOOL_CALLS,)
+    ),
     "json": Format(json, _OBJECT, _LIST, is_shown_by_template=False),
 }
 """By the names that ``--tool-call-parser`` takes, which are vLLM's where it has them."""

@@ -37,15 +37,20 @@ def skip_value(source: Source, depth: int = 0) -> Scan[None]:
         yield from _skip_number(source)
 
 
-def read_string(source: Source) -> Scan[str]:
+def read_string(source: Source, *, is_plain: bool = False) -> Scan[str]:
     """Consume a string; gives what it stands for.
 
+    Args:
+        is_plain: nothing in it may be escaped.
+
     Raises:
-        MalformedError: no string.
+        MalformedError: no such string.
         EndedError: the text ended within it.
     """
     with source.copied() as pieces:
         yield from _skip_string(source)
+    if is_plain and "\\" in "".join(pieces):
+        raise MalformedError
     try:
         return msgspec.json.decode("".join(pieces), type=str)
     except msgspec.DecodeError:  # half a surrogate pair

@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from freehold.serve.chat.markup import beginning_at_end
+from freehold.serve.chat.markup import SPACE, beginning_at_end
 from freehold.serve.toolcalls.calls import Calls
 from freehold.serve.toolcalls.json_text import read_string, skip_value
-from freehold.serve.toolcalls.source import SPACE, EndedError, MalformedError, Scan, Source
+from freehold.serve.toolcalls.source import EndedError, MalformedError, Scan, Source
 
 _ARGUMENTS = ("arguments", "parameters")
 _IGNORED = frozenset({"id", "type"})
@@ -86,7 +86,8 @@ class Scanner:
             yield from source.expect(",")
 
     def object(self, *, known: bool = False) -> Scan[None]:
-        """A call as ``{"name": …, "arguments": {…}}``, or with ``parameters``, in any order."""
+        """A call as ``{"name": …, "arguments": {…}}``, or with ``parameters``, in any order; the name comes first where
+        only known tools can be called."""
         source = self.source
         name: str | None = None
         written: str | None = None  # arguments that came before the name
@@ -95,13 +96,13 @@ class Scanner:
         yield from source.expect("{")
         yield from source.skip_space()
         while True:
-            key = yield from read_string(source)
+            key = yield from read_string(source, is_plain=known)
             yield from source.skip_space()
             yield from source.expect(":")
             yield from source.skip_space()
             if key == "name" and name is None:
                 name = yield from self._name(known)
-            elif key in _ARGUMENTS and not num_arguments:
+            elif key in _ARGUMENTS and not num_arguments and not (known and name is None):
                 num_arguments += 1
                 if name is None:
                     with source.copied() as pieces:
@@ -109,6 +110,9 @@ class Scanner:
                     written = "".join(pieces)
                 else:
                     yield from self.call(name)
+            elif known and name is None:  # what may come before the name is what `writing` knows of
+                if key != "type" or (yield from read_string(source, is_plain=True)) != "function":
+                    raise MalformedError
             elif key in _IGNORED:
                 yield from skip_value(source)
             else:
@@ -136,7 +140,7 @@ class Scanner:
         self.calls.end()
 
     def _name(self, known: bool) -> Scan[str]:
-        name = yield from read_string(self.source)
+        name = yield from read_string(self.source, is_plain=known)
         if known and name not in self.names:
             raise MalformedError
         return name

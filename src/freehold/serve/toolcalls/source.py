@@ -8,15 +8,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from freehold.serve.chat.markup import SPACE
+
 T = TypeVar("T")
 
 Scan = Generator[None, None, T]
 """A parser that gives a T in the end."""
 
 Sink = Callable[[str], None]
-
-SPACE = " \t\r\n"
-"""White space as JSON has it."""
 
 
 class MalformedError(Exception):

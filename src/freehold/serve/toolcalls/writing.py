@@ -47,11 +47,13 @@ class Callable:
     Attributes:
         schema: of its arguments.
         param: the request's field with the schema, for errors.
+        is_lenient: if the schema can't be enforced, its arguments may be any object.
     """
 
     name: str
     schema: Mapping[str, Any]
     param: str
+    is_lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Wish:
         answer: the schema that an answer without calls has; None: there must be calls.
         thoughts: the tags around what may come before; None: nothing may.
         is_open: the prompt has opened these thoughts; else the answer may.
-        is_free: the answer may be any text, in which calls must be right.
+        is_free: the answer may be any text, in which calls must be right: they are all that this is about.
     """
 
     functions: Sequence[Callable] = ()
@@ -83,16 +85,43 @@ def grammar_of(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lar
     """
     rules = [] if wish.answer is None else [wish.answer]
     kinds = [rule.name for rule in rules]
-    before, lines = _thoughts(wish, controls)
     if wish.is_free:
-        kinds.append("free")
-        lines += _free(wish, writing, controls)
-    elif wish.functions:
+        return _free(wish, writing, controls)
+    before, lines = _thoughts(wish, controls)
+    if wish.functions:
         kinds.append("calls")
         lines += _calls(wish, writing, controls)
-    rules += [_rule(n, function, wish, writing) for n, function in enumerate(wish.functions)]
+    rules += _rules(wish, writing)
     start = f"start: {before} ({' | '.join(kinds)})"
     return Lark("\n".join([start, *lines]), rules, is_trusted=True)
+
+
+def _free(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lark:
+    """The grammar of calls in free text, from behind what they begin with."""
+    # As much of it as a head may have, so that other text isn't held to less; else bounded, as inside of calls.
+    start = r"start: SPACE calls" + "\n" + r"SPACE: /[ \t\r\n]" + ("{0,8}/" if writing.opener else "*/")
+    if not writing.opener:
+        lines = _calls(wish, writing, controls)
+        if not writing.opening:  # the head allows a list, whose beginning may also be that of other text
+            start = start.replace("calls", "(calls | list)")
+            more = f' (", " call){{0,{MAX_FORCED_CALLS - 1}}}' if wish.several else ""
+            lines.append(f'list: "[" SPACE call{more} "]"')
+        return Lark("\n".join([start, *lines]), _rules(wish, writing), is_trusted=True, head=_head(wish))
+    if writing.opening:
+        rest = replace(writing, opening=writing.opening.removeprefix(writing.opener))
+    else:  # each call has an opener of its own
+        rest = replace(writing, before=writing.before.removeprefix(writing.opener).lstrip())
+        wish = replace(wish, several=False)
+    return Lark("\n".join([start, *_calls(wish, rest, controls)]), _rules(wish, rest), is_trusted=True)
+
+
+def _head(wish: Wish) -> str:
+    """A pattern of what makes a JSON text the beginning of a call, up to the function's name. `Scanner` takes no
+    others for calls."""
+    space = r"[ \t\r\n]*"
+    kind = f'"type"{space}:{space}"function"{space},{space}'
+    names = "|".join(re.escape(function.name) for function in wish.functions)
+    return rf'{space}(\[{space})?\{{{space}({kind})*"name"{space}:{space}"({names})"'
 
 
 def _are_objects(wish: Wish, writing: Writing) -> bool:
@@ -101,20 +130,28 @@ def _are_objects(wish: Wish, writing: Writing) -> bool:
     return bool(writing.arguments_key) and (wish.answer is not None or wish.is_free)
 
 
-def _rule(number: int, function: Callable, wish: Wish, writing: Writing) -> SchemaRule:
-    """Of a function's arguments, or of calls of it."""
-    if not _are_objects(wish, writing):
-        return SchemaRule(f"arguments_{number}", dict(function.schema), function.param)
-    envelope = Envelope({"name": function.name}, writing.arguments_key)
-    return SchemaRule(f"call_{number}", dict(function.schema), function.param, envelope)
+def _rules(wish: Wish, writing: Writing) -> list[SchemaRule]:
+    """Of the functions' arguments, or of calls of them."""
+    are_objects = _are_objects(wish, writing)
+    return [
+        SchemaRule(
+            f"call_{number}" if are_objects else f"arguments_{number}",
+            dict(function.schema),
+            function.param,
+            Envelope({"name": function.name}, writing.arguments_key, {"type": "function"}) if are_objects else None,
+            function.is_lenient,
+        )
+        for number, function in enumerate(wish.functions)
+    ]
 
 
 def _calls(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[str]:
     """Rules of calls, with arguments left open."""
     more = f" more{{0,{MAX_FORCED_CALLS - 1}}}" if wish.several else ""
     alone = " | call" if _are_objects(wish, writing) and writing.opening else ""  # one call needs no list around it
+    inner = " SPACE" if wish.is_free and writing.opening else ""
     lines = [
-        f"calls: {_lark(writing.opening, controls)} call{more} {_lark(writing.closing, controls)}{alone}",
+        f"calls: {_lark(writing.opening, controls)}{inner} call{more} {_lark(writing.closing, controls)}{alone}",
         f"call: {' | '.join(f'call_{n}' for n in range(len(wish.functions)))}",
     ]
     if wish.several:
@@ -123,27 +160,6 @@ def _calls(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[st
         head = _lark(writing.before + function.name + writing.between, controls)
         lines.append(f"call_{n}: {head} arguments_{n} {_lark(writing.after, controls)}")
     return lines
-
-
-def _free(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[str]:
-    """Rules of a text with calls in it."""
-    opener = writing.opener
-    if not opener:
-        return [r"free: (WORDS | calls)?", r"WORDS: /\s*[^{\[\s](?s:.*)/", *_calls(wish, writing, controls)]
-    if writing.opening:
-        rest = replace(writing, opening=writing.opening.removeprefix(opener))
-    else:  # each call has an opener of its own
-        rest = replace(writing, before=writing.before.removeprefix(opener))
-        wish = replace(wish, several=False)
-    lines = ["free: introduced* WORDS", "introduced: opener calls", *_calls(wish, rest, controls)]
-    if opener in controls:
-        return [*lines, f"opener: WORDS {_lark(opener, controls)}", "WORDS: /(?s:.*)/"]
-    pattern = re.escape(opener).replace("/", r"\/")
-    return [
-        *lines,
-        f"opener[suffix={_lark(opener, controls)}]: /(?s:.*)/",
-        f"WORDS: /(?s:.*)/ & ~/(?s:.*){pattern}(?s:.*)/",
-    ]
 
 
 def _thoughts(wish: Wish, controls: Mapping[str, int]) -> tuple[str, list[str]]:
