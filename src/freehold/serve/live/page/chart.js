@@ -2,25 +2,27 @@
 
 import { element, setText, shape } from "./dom.js";
 import { clock, duration, shortened } from "./format.js";
-import { HEIGHT, WIDTH, areaPath, linePath, nearest, placesOf, roundUp } from "./scale.js";
+import { HEIGHT, WIDTH, areaPath, dotPath, linePath, nearest, placesOf, roundUp } from "./scale.js";
 
 const MAX_ROWS = 20; // of the table
+const LEAST_SPAN_S = 60;
 const STEPS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 
 /**
  * Lines, or areas one on the other.
  *
  * `series` holds `{name, of}`, where `of` makes a point's value out of a function that tells a column's value there.
- * `format` writes values. `max` fixes the scale; without it the scale fits the values.
+ * `format` writes values. `max` fixes the scale; without it the scale fits the values, and reaches at least to `least`.
  */
 export class Chart {
-  constructor({ id, title, series, format, isStacked = false, max = null }) {
-    Object.assign(this, { title, series, format, isStacked, max });
+  constructor({ id, title, series, format, isStacked = false, max = null, least = 0 }) {
+    Object.assign(this, { title, series, format, isStacked, max, least });
     this.points = { at: [], values: series.map(() => []) };
     this.cursorAt = null; // the time that is read; null: the newest
     this.marks = series.map((_, index) => shape("path", { class: `${isStacked ? "area" : "line"} series-${index + 1}` }));
+    this.dots = series.map((_, index) => shape("path", { class: `dots series-${index + 1}` }));
     const grid = [0.25, 0.5, 0.75].map((share) => shape("path", { class: "grid", d: `M0 ${HEIGHT * share}H${WIDTH}` }));
-    const drawing = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...grid, ...this.marks);
+    const drawing = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...grid, ...this.marks, ...this.dots);
     this.cursor = element("div", { class: "cursor", hidden: true });
     this.empty = element("p", { class: "no-data quiet" }, "Nothing measured yet");
     this.plot = element("div", { class: "plot", role: "slider", tabindex: "0", "aria-label": title }, drawing, this.cursor, this.empty);
@@ -46,9 +48,10 @@ export class Chart {
     this.listen();
   }
 
-  /** Show points of the last `spanS` seconds, as `Store` keeps them. */
-  update({ at, columns }, spanS) {
+  /** Show points of the last `maxSpanS` seconds, as `Store` keeps them; of less while there are fewer. */
+  update({ at, columns }, maxSpanS) {
     const endS = at.at(-1) ?? Date.now() / 1000;
+    const spanS = Math.min(maxSpanS, Math.max(LEAST_SPAN_S, endS - (at[0] ?? endS)));
     const begin = at.findIndex((time) => time > endS - spanS);
     const shown = begin === -1 ? [] : at.slice(begin);
     const valueAt = (index) => (column) => columns[column]?.[begin + index] ?? null;
@@ -67,30 +70,34 @@ export class Chart {
     const { beginS, endS } = this.span;
     const xs = placesOf(at, beginS, endS);
     const sums = this.isStacked ? stacked(values) : values;
-    const top = this.max ?? roundUp(Math.max(0, ...sums.flat()));
+    const top = this.max ?? roundUp(Math.max(0, ...sums.flat()), this.least);
     this.marks.forEach((mark, index) => {
       const lower = index === 0 ? at.map(() => 0) : sums[index - 1];
       mark.setAttribute("d", this.isStacked ? areaPath(xs, lower, sums[index], top) : linePath(xs, values[index], top));
+      if (!this.isStacked) this.dots[index].setAttribute("d", dotPath(xs, values[index], top));
     });
     [1, 0.5, 0].forEach((share, index) => setText(this.scale[index], shortened(this.format(top * share))));
-    setText(this.times[0], `${duration(endS - beginS)} ago`.replace(" 0 s", "").replace("1 h 0 min", "1 h"));
+    setText(this.times[0], `${duration(Math.round(endS - beginS)).replace(/ 0 (s|min)$/, "")} ago`);
     setText(this.times[1], "now");
     this.empty.hidden = values.some((column) => column.some((value) => value !== null));
   }
 
-  /** Tell the values at the cursor, or the newest. */
+  /** Tell the values at the cursor, or else the newest of each series. */
   read() {
     const { at, values } = this.points;
-    const index = this.cursorAt === null ? at.length - 1 : nearest(at, this.cursorAt);
+    const isNewest = this.cursorAt === null || at.length === 0;
+    const index = isNewest ? at.length - 1 : nearest(at, this.cursorAt);
     const time = at[index];
-    this.cursor.hidden = this.cursorAt === null || time === undefined;
-    setText(this.readAt, this.cursorAt === null || time === undefined ? "now" : clock(time));
-    values.forEach((column, which) => setText(this.values[which], this.format(column[index] ?? null)));
-    const told = this.series.map(({ name }, which) => `${name} ${this.format(values[which][index] ?? null)}`);
+    const read = values.map((column) => this.format(isNewest ? column.findLast((value) => value !== null) : column[index]));
+    const when = isNewest ? "newest" : clock(time);
+    this.cursor.hidden = isNewest;
+    setText(this.readAt, when);
+    read.forEach((text, which) => setText(this.values[which], text));
+    const told = this.series.map(({ name }, which) => `${name} ${read[which]}`);
     this.plot.setAttribute("aria-valuemin", "0");
     this.plot.setAttribute("aria-valuemax", String(Math.max(0, at.length - 1)));
     this.plot.setAttribute("aria-valuenow", String(Math.max(0, index)));
-    this.plot.setAttribute("aria-valuetext", time === undefined ? "nothing measured yet" : `${clock(time)}: ${told.join(", ")}`);
+    this.plot.setAttribute("aria-valuetext", time === undefined ? "nothing measured yet" : `${when}: ${told.join(", ")}`);
     if (time !== undefined) {
       const { beginS, endS } = this.span;
       this.cursor.style.setProperty("left", `${((time - beginS) / (endS - beginS)) * 100}%`);
@@ -152,7 +159,7 @@ function stacked(values) {
   const sums = [];
   for (const column of values) {
     const below = sums.at(-1);
-    sums.push(column.map((value, index) => (value ?? 0) + (below?.[index] ?? 0)));
+    sums.push(column.map((value, index) => (value === null ? null : value + (below?.[index] ?? 0))));
   }
   return sums;
 }

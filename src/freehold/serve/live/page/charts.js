@@ -10,6 +10,7 @@ const CHARTS = [
     id: "requests",
     title: "Requests",
     format: number,
+    least: 2,
     series: [
       { name: "running", of: column("running") },
       { name: "waiting", of: column("waiting") },
@@ -83,6 +84,7 @@ const CHARTS = [
     id: "trouble",
     title: "Preemptions, refusals, slow clients",
     format: number,
+    least: 2,
     series: [
       { name: "preemptions", of: column("preemptions") },
       { name: "refused/s", of: column("rejected") },
