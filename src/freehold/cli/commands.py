@@ -6,7 +6,21 @@ from typing import Annotated
 import typer
 
 from freehold import __version__
-from freehold.cli import bench, doctor, keys, limits, profile, serve, store, synth, talk, top, usage
+from freehold.cli import (
+    bench,
+    doctor,
+    keys,
+    limits,
+    profile,
+    record,
+    replay,
+    serve,
+    store,
+    synth,
+    talk,
+    top,
+    usage,
+)
 from freehold.cli.bench_flags import BenchCommand
 from freehold.cli.options import SettingsCommand
 
@@ -31,6 +45,8 @@ app.command(cls=BenchCommand)(bench.bench)
 app.command()(limits.limits)
 app.command()(profile.profile)
 app.command()(top.top)
+app.add_typer(record.app, name="record")
+app.command()(replay.replay)
 app.add_typer(keys.app, name="keys")
 app.command()(usage.usage)
 

@@ -11,7 +11,7 @@ A request has two frames, so that one that took the server down has left somethi
 import hashlib
 import zlib
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -29,6 +29,7 @@ Detail = Literal["metadata", "full"]
 """Lengths and hashes, nothing that tells what was said; or everything that a replay needs."""
 
 Outcome = Literal["finished", "stopped", "cancelled", "failed", "refused"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 """Finished: a stop id, or the length. Stopped: a stop string came, and the engine was told to end. Cancelled: the
 client left, or the server ended. Failed: an error of the engine's. Refused: the engine didn't take it."""
 

@@ -1,0 +1,81 @@
+"""``freehold replay``."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from freehold import resolve
+from freehold.cli.options import ConfigOption, with_settings
+from freehold.cli.recordings import RecordingArgument, recording_path
+from freehold.errors import ConfigError, RecordingError, ResourceError, printable
+
+EXIT_DIFFERENT = 1
+
+
+@with_settings(serve=False)
+def replay(
+    recording: RecordingArgument = None,
+    config: ConfigOption = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="ID", help="One request, as `freehold record ls` names it.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The first N requests.", show_default=False)
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at once, with --timing fast.")] = 64,
+    timing: Annotated[
+        str, typer.Option(metavar="{fast,recorded}", help="As fast as it goes, or each when it came.")
+    ] = "fast",
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Repeat what differs alone, and beside what ran with it.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.", show_default=False)
+    ] = None,
+    *,
+    flags: dict[str, Any],
+) -> None:
+    """Ask again what was recorded in full, and compare ids, log probabilities and digests of logits to the bit.
+
+    Model, numeric formats and sizes are the recording's unless flags say otherwise. Exit code 1 if anything differs.
+    """
+    import msgspec
+
+    from freehold.engine.remote import ProcessEngine
+    from freehold.observe.record.reader import open_recording
+    from freehold.replay.replay import Options, recorded_settings
+    from freehold.replay.replay import replay as run_replay
+    from freehold.replay.report import lines
+    from freehold.replay.run import TIMINGS, Pace
+
+    if timing not in TIMINGS:
+        raise ConfigError(f"timing can't be {timing!r}; say {' or '.join(TIMINGS)}")
+    with open_recording(recording_path(recording)) as opened:
+        for fault in opened.faults:
+            print(f"note: {printable(fault)}")
+        if not len(opened):
+            raise RecordingError(f"no request is recorded in {opened.path}")
+        settings = {**recorded_settings(opened.headers[-1]), **flags}
+        if "model" not in settings:
+            raise ConfigError("the recording doesn't say where its model is; name it with --model")
+        options = Options(Pace(TIMINGS[timing], concurrency), only, limit, with_bisection=bisect)
+        found = run_replay(opened, resolve.engine_config(config=config, **settings), options, ProcessEngine.start)
+    for line in lines(found):
+        print(printable(line))
+    if report is not None:
+        _write(report, msgspec.json.format(msgspec.json.encode(found)))
+    if found.num_differing:
+        raise typer.Exit(EXIT_DIFFERENT)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """
+    Raises:
+        ResourceError: it can't be written.
+    """
+    try:
+        path.write_bytes(data + b"\n")
+    except OSError as error:
+        raise ResourceError(f"the report can't be written to {path}: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Replay: ask an engine again what was recorded, and compare to the bit."""
