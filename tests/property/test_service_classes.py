@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduler_trace import Case, Run, Trace, check_results
 
-from freehold.protocol import MAX_PRIORITY, ServiceClass
+from freehold.protocol import MAX_PRIORITY, Generate, RequestId, Sampling, ServiceClass
 from freehold.sched.draft import whose_turn
 from freehold.sched.policy import CLASS_ALLOWANCE_S, PRIORITY_S
 from freehold.sched.request import Request, Status
@@ -290,6 +290,18 @@ def test_a_batch_request_that_has_waited_out_its_allowance_yields_to_nobody_new(
         run.step()
     assert gains(run)[0] == 1
     check_results(run.run())
+
+
+def test_batch_requests_yield_to_nobody_who_is_held() -> None:
+    """Somebody whose grammar is being compiled computes nothing; if all waited for it, the engine would stand still."""
+    run = Run(Trace([Case(8, 5, 5, stops=False, service="batch")], num_blocks=400, max_num_seqs=8, budget=64))
+    held = Generate(request_id=RequestId("held"), prompt_ids=(1, 2), sampling=Sampling(max_tokens=3))
+    run.scheduler.add(held, is_held=True)
+    while not run.results[0].finishes:
+        assert run.num_steps < 20
+        run.step()
+    assert run.scheduler.holds(held)
+    assert len(run.results[0].token_ids) == 5
 
 
 def test_first_come_first_served_knows_no_classes() -> None:

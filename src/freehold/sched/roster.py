@@ -91,9 +91,10 @@ class Roster:
         return bool(self.running) and self._policy.displaces(request.rank, self.running[-1].rank)
 
     def look_for_urgent(self) -> None:
-        """Note the first request, running or waiting, that isn't of the class batch."""
+        """Note the first request, running or waiting, that isn't of the class batch. For those that are held nobody
+        needs to be quick."""
         firsts = (
-            next((request.rank for request in queue if request.generate.service != "batch"), None)
+            next((each.rank for each in queue if each.generate.service != "batch" and not each.is_held), None)
             for queue in (self.running, self.waiting)
         )
         self._urgent = min((rank for rank in firsts if rank is not None), default=None)
