@@ -21,6 +21,7 @@ MEANT = {
     "cli/bench_run.py": "files of a load test are named by when it ran",
     "cli/keys.py": "when a key was made or revoked, and whether it has expired",
     "loadtest/run.py": "when a load test ran",
+    "cli/record.py": "what was recorded so long ago",
     "logs.py": "when a line was written",
     "observe/record/ring.py": "compared with times of files",
     "serve/answer.py": "when an answer was made, for its client",
