@@ -306,14 +306,19 @@ def test_many_keys_take_the_event_loop_a_moment(start: Start) -> None:
 
 def test_running_and_waiting_are_told_apart(start: Start) -> None:
     server = start(engine={"max_num_seqs": 2})
-    with gate() as closed, ThreadPoolExecutor(5) as pool:
-        server.says(closed, "ok")
-        running = [pool.submit(server.chat) for _ in range(5)]
-        wait_until(lambda: server.engine.num_live == 5)
+    server.says(*[SLOW, 40] * 60, ends=False)
+
+    def told() -> tuple[float, ...]:
         found = metrics(server)
-        assert (found["vllm:num_requests_running",], found["vllm:num_requests_waiting",]) == (2, 3)
-        closed.event.set()
+        reasons = [found["freehold:queue_reason", reason] for reason in ("rows", "tokens", "blocks", "leader")]
+        kinds = [found["vllm:num_requests_waiting_by_reason", kind] for kind in ("capacity", "deferred")]
+        return (found["vllm:num_requests_running",], found["vllm:num_requests_waiting",], *reasons, *kinds)
+
+    with ThreadPoolExecutor(5) as pool:
+        running = [pool.submit(server.chat, max_tokens=60) for _ in range(5)]
+        wait_until(lambda: told() == (2, 3, 3, 0, 0, 0, 3, 0))
         assert all(future.result().status_code == 200 for future in running)
+    wait_until(lambda: told() == (0,) * 8)
 
 
 def test_what_clients_make_up_never_becomes_a_label(start: Start) -> None:

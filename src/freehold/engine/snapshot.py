@@ -1,13 +1,11 @@
-"""What the core counts of its own work, and the snapshots that it takes of it and of its scheduler."""
+"""What the core counts of its own work, and snapshots of it and of its scheduler."""
 
+import threading
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
-
-import msgspec
 
 from freehold.observe.profile import IDLE
 from freehold.observe.state import ITERATION_TOKENS, EngineState, KVUse, StepSeconds, Waiting
@@ -16,7 +14,7 @@ from freehold.sched.scheduler import Scheduler
 from freehold.sched.sharing import is_led
 
 SNAPSHOT_S = 0.25
-"""While steps run, a snapshot is taken about that often: after the first step that ends later than this."""
+"""No snapshot is much older, unless a step takes longer."""
 
 MAX_NAMESPACES = 16
 """A snapshot tells of the largest ones only."""
@@ -29,14 +27,6 @@ _PARTS: dict[str, Part] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Stay:
-    """Where the loop is, and since when."""
-
-    part: Part
-    since_s: float
-
-
 class LoopCounts:
     """Steps, and how long the loop was where. Written by the core's thread alone.
 
@@ -47,16 +37,17 @@ class LoopCounts:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seconds: dict[Part, float] = {"plan": 0.0, "run": 0.0, "apply": 0.0, "idle": 0.0}
-        self.stay = _Stay("idle", clock())
+        self._stay: tuple[Part, float] = ("idle", clock())
         self.num_steps = 0
         self.num_tokens = 0
         self.steps_by_tokens = [0] * (len(ITERATION_TOKENS) + 1)
 
     def enter(self, place: str) -> None:
         """The loop goes on to another `LoopPlace`, or goes to sleep (`IDLE`)."""
-        now_s, stay = self._clock(), self.stay
-        self._seconds[stay.part] += now_s - stay.since_s
-        self.stay = _Stay(_PARTS[place], now_s)
+        now_s = self._clock()
+        part, since_s = self._stay
+        self._seconds[part] += now_s - since_s
+        self._stay = _PARTS[place], now_s
 
     def submitted(self, num_tokens: int) -> None:
         """Another step is on its way; all steps have had so many tokens now."""
@@ -66,44 +57,53 @@ class LoopCounts:
 
     def seconds(self, now_s: float) -> StepSeconds:
         """Of all parts, up to now."""
-        seconds = self._seconds | {self.stay.part: self._seconds[self.stay.part] + now_s - self.stay.since_s}
+        part, since_s = self._stay
+        seconds = self._seconds | {part: self._seconds[part] + now_s - since_s}
         return StepSeconds(seconds["plan"], seconds["run"], seconds["apply"], seconds["idle"])
 
 
 class Snapshots:
-    """Takes snapshots in the core's thread, between steps, and offers the newest to all threads."""
+    """Snapshots of a scheduler and its loop, for all threads.
+
+    While the loop rests, as it does most of the time, nothing changes and whoever asks takes one. While it works, the
+    newest is given; now and then the loop takes one itself, in case it is always found working.
+    """
 
     def __init__(self, scheduler: Scheduler, counts: LoopCounts, clock: Callable[[], float] = time.monotonic) -> None:
         self._scheduler = scheduler
         self._counts = counts
         self._clock = clock
-        self._newest = snapshot(scheduler, counts, clock())
-
-    def take(self) -> None:
-        """Take one now."""
-        self._newest = snapshot(self._scheduler, self._counts, self._clock())
-
-    def take_if_due(self) -> None:
-        """Take one if the newest is old."""
-        now_s = self._clock()
-        if now_s - self._newest.at_s >= SNAPSHOT_S:
-            self._newest = snapshot(self._scheduler, self._counts, now_s)
+        self._working = threading.Lock()  # the loop holds it but while it rests
+        self._newest = self._take()
 
     def newest(self) -> EngineState:
-        """As it was at the last step's end; of an idle engine, as it is. Any thread may ask."""
-        # In this order: if the loop is idle now and has been since before `now_s`, the snapshot is of this idleness.
-        now_s = self._clock()
-        newest = self._newest
-        stay = self._counts.stay
-        if stay.part != "idle" or stay.since_s > now_s:
-            return newest
-        seconds = newest.step_seconds
-        idle_s = seconds.idle + now_s - max(stay.since_s, newest.at_s)
-        return msgspec.structs.replace(newest, at_s=now_s, step_seconds=msgspec.structs.replace(seconds, idle=idle_s))
+        """How it is, or was a moment ago."""
+        if self._working.acquire(blocking=False):
+            try:
+                self._newest = self._take()
+            finally:
+                self._working.release()
+        return self._newest
+
+    def rest(self) -> None:
+        """The loop waits, and lets others look at what it works on."""
+        self._working.release()
+
+    def go_on(self) -> None:
+        """The loop works: at its start, and after each rest."""
+        self._working.acquire()
+
+    def take_if_due(self) -> None:
+        """Take one if the newest is old. The loop does, while it works."""
+        if self._clock() - self._newest.at_s >= SNAPSHOT_S:
+            self._newest = self._take()
+
+    def _take(self) -> EngineState:
+        return snapshot(self._scheduler, self._counts, self._clock())
 
 
 def snapshot(scheduler: Scheduler, counts: LoopCounts, now_s: float) -> EngineState:
-    """The scheduler and the loop as they are. In the core's thread, between steps."""
+    """The scheduler and the loop as they are. Nothing may change them meanwhile."""
     memory, tokens, drafts = scheduler.memory, scheduler.counts, scheduler.drafts
     return EngineState(
         at_s=now_s,

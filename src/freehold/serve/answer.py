@@ -109,7 +109,8 @@ async def respond(
         ClientLeftError, EngineError: of an answer that isn't streamed.
     """
     record = record_of(request.scope)
-    record.num_prompt_tokens = sum(len(job.generate.prompt_ids) for job in jobs[:: form.head.n])
+    record.prompt_lengths = [len(job.generate.prompt_ids) for job in jobs[:: form.head.n]]
+    record.num_prompt_tokens = sum(record.prompt_lengths)
     record.num_answers, record.is_stream, record.service = len(jobs), stream, jobs[0].generate.service
     if record.notes is not None:
         record.notes.response_id = form.head.id

@@ -91,18 +91,19 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
     if record.notes is not None:
         record.notes.note_jobs(jobs)
     run_all = _answer(engine, 0, jobs[0], record) if len(jobs) == 1 else _merge(engine, jobs, record)
-    async with aclosing(run_all) as pieces:
-        async for piece in pieces:
-            if piece.delta.token_ids:
-                record.note_tokens(piece.index, len(piece.delta.token_ids))
-            if (result := piece.result) is not None:
-                if jobs[piece.index].generate.sampling.choice == 0:
-                    record.num_cached_tokens += result.num_cached_tokens
-                record.num_reasoning_tokens += result.num_reasoning_tokens
-                record.finished[result.finish_reason] += 1
-                if record.notes is not None:
-                    record.notes.note_result(piece.index, result)
-            yield piece
+    try:
+        async with aclosing(run_all) as pieces:
+            async for piece in pieces:
+                if piece.delta.token_ids:
+                    record.note_tokens(piece.index, len(piece.delta.token_ids))
+                if (result := piece.result) is not None:
+                    if jobs[piece.index].generate.sampling.choice == 0:
+                        record.num_cached_tokens += result.num_cached_tokens
+                    record.num_reasoning_tokens += result.num_reasoning_tokens
+                    record.note_result(piece.index, result)
+                yield piece
+    finally:
+        record.note_over()
 
 
 async def _merge(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> AsyncGenerator[Piece, None]:

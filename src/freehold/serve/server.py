@@ -45,6 +45,7 @@ from freehold.serve.entrance.descriptors import max_connections
 from freehold.serve.live.board import Board
 from freehold.serve.operation.counts import Counts
 from freehold.serve.operation.profiler import Profiler
+from freehold.serve.operation.timings import Timings
 from freehold.serve.recording import open_flight_recorder
 from freehold.serve.service import Service
 from freehold.serve.tracing.tracing import Tracing, require_opentelemetry
@@ -144,7 +145,7 @@ def build_service(
     grammars = GrammarCompiler(text.tokenizer.token_texts, engine.engine.teach)
     batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
     tracing = None if config.tracing is None else Tracing(config.tracing, config.served_model_name)
-    counts = Counts()
+    counts = Counts(Timings(engine.engine.info.max_model_len))
     board = Board(engine.engine, counts)
     board.start()
     recording = None if config.record.folder is None else open_flight_recorder(engine.engine, text, config)

@@ -74,6 +74,7 @@ class Gate:
         record.key_id = visit.key_id
         if self._recording is not None and endpoint in _IN_LEDGER:
             record.flight = self._recording.flight(visit.meter.key, record.request_id)
+        record.watchers = (self._counts.timings,)
         scope[_VISIT] = visit
         scope[SCOPE_KEY] = replace(caller_of(scope), key_id=visit.key_id, scope=visit.meter.key.scope)
 

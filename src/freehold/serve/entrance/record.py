@@ -4,12 +4,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from starlette.types import Scope
 
-from freehold.protocol import Finish, ServiceClass, Stages
+from freehold.protocol import Finish, FinishReason, ServiceClass, Stages
 from freehold.serve.recording import Flight
+from freehold.text.stream import AnswerEnd, TextResult
 
 if TYPE_CHECKING:
     from freehold.serve.tracing.notes import RequestNotes
@@ -29,29 +31,40 @@ CLIENT_LEFT = 499
 """Status in the log of a request whose client left, as nginx writes it."""
 
 
-class Watcher(Protocol):
-    """Who wants to know of a request while it runs."""
+@dataclass(slots=True)
+class AnswerProgress:
+    """One of a request's answers.
 
-    def saw_first_token(self, record: "Record") -> None:
-        """The first token of any of its answers has come."""
-        ...
+    Attributes:
+        first_s, last_s: when its first and its newest tokens came; seconds of the monotonic clock. They mean nothing
+            while `num_tokens` is 0.
+        ended_s: when it was complete.
+        end: why it ended by itself; empty before, and if it didn't.
+        engine_end: how it ended in the engine; empty before.
+    """
 
-    def saw_tokens(self, num_tokens: int, gap_s: float | None) -> None:
+    first_s: float = 0.0
+    last_s: float = 0.0
+    num_tokens: int = 0
+    ended_s: float | None = None
+    end: AnswerEnd | Literal[""] = ""
+    engine_end: FinishReason | Literal[""] = ""
+
+
+class Watcher:
+    """Who wants to know of a request while it runs. What isn't overridden is nothing to him."""
+
+    def saw_tokens(self, record: "Record", answer: AnswerProgress, num_tokens: int, gap_s: float | None) -> None:
         """New tokens of an answer have come, so many seconds after the ones before; None: they are the first."""
-        ...
 
+    def saw_result(self, record: "Record", answer: AnswerProgress) -> None:
+        """An answer has ended by itself."""
 
-class Unwatched:
-    """Nobody."""
+    def saw_finish(self, record: "Record", answer: AnswerProgress, finish: Finish) -> None:
+        """An answer has ended in the engine; perhaps after the request."""
 
-    def saw_first_token(self, record: "Record") -> None:
-        """Nothing follows from it."""
-
-    def saw_tokens(self, num_tokens: int, gap_s: float | None) -> None:
-        """Nothing follows from it."""
-
-
-UNWATCHED = Unwatched()
+    def saw_over(self, record: "Record") -> None:
+        """None of the answers gets a result any more."""
 
 
 def no_bytes() -> int:
@@ -81,8 +94,11 @@ class Record:
         num_unread_bytes: what there was that its client had no room for, when somebody last looked.
         num_answers: that it asked for.
         count_unread: how many bytes its client has no room for now.
-        watcher: is told of tokens as they come.
         flight: in the flight recorder; None if it isn't recorded there.
+        watchers: are told of what happens to the answers.
+        answers: those that the engine took on, by index, from their first token or their end on.
+        is_over: none of them gets a result any more.
+        prompt_lengths: tokens of each of its prompts.
     """
 
     def __init__(self, request_id: str, count_unread: Callable[[], int] = no_bytes) -> None:
@@ -100,10 +116,12 @@ class Record:
         self.is_stream = False
         self.service: ServiceClass = "interactive"
         self.count_unread = count_unread
-        self.watcher: Watcher = UNWATCHED
-        self._last_s: dict[int, float] = {}  # by answer
+        self.watchers: tuple[Watcher, ...] = ()
+        self.answers: dict[int, AnswerProgress] = {}
+        self.is_over = False
         self.status = 0
         self.num_prompt_tokens = 0
+        self.prompt_lengths: list[int] = []
         self.num_output_tokens = 0
         self.num_cached_tokens = 0
         self.num_reasoning_tokens = 0
@@ -117,23 +135,52 @@ class Record:
         self.ignored_fields: list[str] = []
         self.notes: RequestNotes | None = None
 
+    def note_tokens(self, index: int, num_tokens: int) -> None:
+        """New tokens of one of the answers have come."""
+        now_s = time.monotonic()
+        answer = self._answer(index)
+        gap_s = now_s - answer.last_s if answer.num_tokens else None
+        if gap_s is None:
+            answer.first_s = now_s
+            self.first_s = now_s if self.first_s is None else self.first_s
+        answer.last_s = self.last_s = now_s
+        answer.num_tokens += num_tokens
+        self.num_output_tokens += num_tokens
+        for watcher in self.watchers:
+            watcher.saw_tokens(self, answer, num_tokens, gap_s)
+
+    def note_result(self, index: int, result: TextResult) -> None:
+        """One of the answers has ended by itself."""
+        answer = self._answer(index)
+        answer.ended_s, answer.end = time.monotonic(), result.finish_reason
+        self.finished[answer.end] += 1
+        if self.notes is not None:
+            self.notes.note_result(index, result)
+        for watcher in self.watchers:
+            watcher.saw_result(self, answer)
+
     def note_finish(self, index: int, finish: Finish) -> None:
         """One of the answers has ended in the engine, perhaps after the request: its client may have left."""
+        answer = self._answer(index)
+        answer.engine_end = finish.reason
         if finish.stages is not None:
             self.stages.append(finish.stages)
         if self.notes is not None:
             self.notes.note_finish(index, finish)
+        for watcher in self.watchers:
+            watcher.saw_finish(self, answer, finish)
 
-    def note_tokens(self, index: int, num_tokens: int) -> None:
-        """New tokens of one of the answers have come."""
-        now_s = time.monotonic()
-        before_s = self._last_s.get(index)
-        self._last_s[index] = self.last_s = now_s
-        self.num_output_tokens += num_tokens
-        if self.first_s is None:
-            self.first_s = now_s
-            self.watcher.saw_first_token(self)
-        self.watcher.saw_tokens(num_tokens, None if before_s is None else now_s - before_s)
+    def note_over(self) -> None:
+        """None of the answers gets a result any more."""
+        self.is_over = True
+        for watcher in self.watchers:
+            watcher.saw_over(self)
+
+    def _answer(self, index: int) -> AnswerProgress:
+        answer = self.answers.get(index)
+        if answer is None:
+            answer = self.answers[index] = AnswerProgress()
+        return answer
 
     @property
     def outcome(self) -> str:

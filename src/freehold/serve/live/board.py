@@ -14,7 +14,7 @@ from freehold.access.keys import KeyId
 from freehold.access.usage import Usage
 from freehold.engine.handle import EngineHandle
 from freehold.observe.history import History, Moment
-from freehold.serve.entrance.record import Record
+from freehold.serve.entrance.record import AnswerProgress, Record, Watcher
 from freehold.serve.operation.counts import Counts
 
 MAX_ENDED = 256
@@ -34,7 +34,7 @@ class Followed:
     surface: str
 
 
-class Board:
+class Board(Watcher):
     """Requests, and the last hour.
 
     Attributes:
@@ -68,7 +68,7 @@ class Board:
     def following(self, record: Record, surface: str) -> Iterator[None]:
         """List a request until the context is left."""
         followed = Followed(record, surface)
-        record.watcher = self
+        record.watchers += (self,)
         self.live[id(record)] = followed
         try:
             yield
@@ -78,16 +78,12 @@ class Board:
             self.ended.append(followed)
             self._measure(record)
 
-    def saw_first_token(self, record: Record) -> None:
-        """See `freehold.serve.entrance.record.Watcher`."""
-        if record.first_s is not None:
-            self.history.measured("ttft", record.first_s - record.started_s)
-        if record.tokenized_s is not None:
-            self.history.measured("tokenize", record.tokenized_s - record.started_s)
-
-    def saw_tokens(self, num_tokens: int, gap_s: float | None) -> None:
-        """See `freehold.serve.entrance.record.Watcher`."""
+    def saw_tokens(self, record: Record, answer: AnswerProgress, num_tokens: int, gap_s: float | None) -> None:
         self._num_output += num_tokens
+        if record.num_output_tokens == num_tokens:  # the first of any of its answers
+            self.history.measured("ttft", answer.first_s - record.started_s)
+            if record.tokenized_s is not None:
+                self.history.measured("tokenize", record.tokenized_s - record.started_s)
         if gap_s is not None:
             for _ in range(num_tokens):
                 self.history.measured("itl", gap_s / num_tokens)

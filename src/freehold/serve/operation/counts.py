@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from freehold.access.keys import KeyId
 from freehold.access.usage import Outcome, Usage
 from freehold.serve.entrance.record import Record
+from freehold.serve.operation.timings import Timings
 
 REJECTIONS = frozenset({
     "queue_full", "rate_limit_exceeded", "insufficient_quota", "draining", "engine_busy", "engine_died",
@@ -20,18 +21,19 @@ class Counts:
 
     Attributes:
         used: by key and outcome, of requests that are in the ledger of usage.
-        finished: answers by the reason that they ended for.
         rejected: requests by code, of `REJECTIONS`.
+        timings: of answers.
     """
 
+    timings: Timings
     used: dict[tuple[KeyId, Outcome], Usage] = field(default_factory=dict)
-    finished: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
 
     def add(self, key_id: KeyId, outcome: Outcome, used: Usage, record: Record) -> None:
         """A request has ended."""
         self.used.setdefault((key_id, outcome), Usage()).add(used)
-        self.finished.update(record.finished)
+        if used.prompt_tokens:
+            self.timings.saw_used(record.prompt_lengths)
 
     def add_refusal(self, record: Record) -> None:
         """A request has been refused, perhaps."""
