@@ -299,7 +299,7 @@ def test_many_keys_take_the_event_loop_a_moment(start: Start) -> None:
     began_s = time.thread_time()
     gathered = gather(server.service)
     read_s = time.thread_time() - began_s
-    assert exposition(gathered, "")[0].count(b"\n") > 50_000
+    assert exposition(gathered).count(b"\n") > 50_000
     assert read_s < 1.0
     assert metrics(server)["freehold:key_tokens_total", "key-7", "output"] == 4
 
@@ -315,7 +315,7 @@ def test_running_and_waiting_are_told_apart(start: Start) -> None:
         return (found["vllm:num_requests_running",], found["vllm:num_requests_waiting",], *reasons, *kinds)
 
     with ThreadPoolExecutor(5) as pool:
-        running = [pool.submit(server.chat, max_tokens=60) for _ in range(5)]
+        running = [pool.submit(server.chat, max_tokens=25) for _ in range(5)]
         wait_until(lambda: told() == (2, 3, 3, 0, 0, 0, 3, 0))
         assert all(future.result().status_code == 200 for future in running)
     wait_until(lambda: told() == (0,) * 8)

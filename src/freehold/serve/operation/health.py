@@ -29,11 +29,11 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """What the server counts, for Prometheus."""
     from freehold.serve.operation.metrics import (  # takes a moment, which the first scrape can spare better
+        MEDIA_TYPE,
         exposition,
         gather,
     )
 
     service: Service = request.app.state.service
-    accept = request.headers.get("accept", "")
-    content, media_type = await service.lanes.run(LONG_BYTES, exposition, gather(service), accept)
-    return Response(content, media_type=media_type)
+    content = await service.lanes.run(LONG_BYTES, exposition, gather(service))
+    return Response(content, headers={"content-type": MEDIA_TYPE})
