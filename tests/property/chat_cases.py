@@ -116,7 +116,7 @@ class _Scripted:
         self.engine = SimpleNamespace(abort=lambda request_id: None)
         self._scripts = scripts
 
-    async def generate(self, generate: Generate) -> AsyncGenerator[Event, None]:
+    async def generate(self, generate: Generate, *_watching: object) -> AsyncGenerator[Event, None]:
         for event in self._scripts[generate.request_id]:
             yield event
 
