@@ -19,6 +19,7 @@ from freehold.engine.aio import AsyncEngine
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.files.vocabulary import TextAssets
+from freehold.serve import server as lifecycle
 from freehold.serve.app import build_app
 from freehold.serve.entrance.access import open_access
 from freehold.serve.server import bind, build_server, build_service, drain
@@ -76,7 +77,7 @@ class Server:
         await server.serve(sockets=[listener])
         await draining
         if self.service.tracing is not None:
-            await asyncio.to_thread(self.service.tracing.close, TIMEOUT_S)
+            self.service.tracing.close(lifecycle.LAST_SPANS_S)
         if self.service.recording is not None:
             self.service.recording.close()
         gatekeeper.close()

@@ -113,3 +113,7 @@ def test_a_hanging_sender_holds_up_neither_putting_nor_closing_for_long(sender: 
     assert box.num_lost == 1000, "what is in the sender's hands is lost as well"
     box.put(1000, 1)
     assert box.num_lost == 1001
+    sender.loses = True
+    sender.free.set()
+    box._thread.join(WAIT_S)
+    assert box.num_lost == 1001, "nothing is counted twice"

@@ -31,6 +31,7 @@ class Outbox(Generic[T]):
         self._is_closing = False
         self._num_lost = 0
         self._num_in_hand = 0
+        self._is_abandoned = False
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
@@ -62,6 +63,7 @@ class Outbox(Generic[T]):
             self._changed.notify()
         self._thread.join(timeout_s)
         with self._changed:
+            self._is_abandoned = True  # what is in hand is counted now, and not when it comes back
             self._num_lost += len(self._waiting) + self._num_in_hand
             self._waiting.clear()
 
@@ -70,7 +72,8 @@ class Outbox(Generic[T]):
             num_lost = self._send(batch)
             with self._changed:
                 self._num_in_hand = 0
-                self._num_lost += num_lost
+                if not self._is_abandoned:
+                    self._num_lost += num_lost
 
     def _next(self) -> list[T]:
         """What to send now; nothing if it is closed and empty."""

@@ -1,6 +1,7 @@
 """Traces of requests, as the server has them: begun at the door, noted on the way, ended, and sent by a thread."""
 
 import asyncio
+import logging
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ LINGER_S = 1.0
 
 FINISH_S = 2.0
 """So long a request that has ended waits for what the engine tells of its answers."""
+
+_log = logging.getLogger(__name__)
 
 _PARENTS = ("traceparent", "tracestate")
 
@@ -119,8 +122,11 @@ class Tracing:
         """Send what is left, for so long. Blocks."""
         for notes, _ in list(self._unfinished.values()):
             self._finish(notes)
+        num_lost = self.num_lost
         self._outbox.close(timeout_s)
         self._tracer.stop()
+        if self.num_lost > num_lost:
+            _log.warning("traces of %d requests were not sent before the end", self.num_lost - num_lost)
 
     def _finish(self, notes: RequestNotes) -> None:
         if (unfinished := self._unfinished.pop(id(notes), None)) is not None:
