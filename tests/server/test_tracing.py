@@ -1,6 +1,7 @@
 """What spans say of requests of every kind: asked and answered, cut short, failed, refused."""
 
 import json
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.server.traced import Traced, receiving_at_once, stages_of
 from freehold.backends.script import FailStep
 from freehold.config import TracingConfig
 from freehold.files.vocabulary import TextAssets
+from freehold.logs import JsonFormatter
 
 STAGES = ["queue", "prefill", "decode"]
 LEFT_BEHIND = {
@@ -88,6 +90,26 @@ def test_latencies_are_those_of_the_stages(traced: Traced) -> None:
     assert seconds["decode"] >= 2 * SLOW.seconds
     first_s = say["gen_ai.latency.time_to_first_token"]
     assert seconds["queue"] + seconds["prefill"] <= first_s < say["gen_ai.latency.e2e"]
+
+
+def test_a_model_has_the_name_that_it_was_asked_by(start: Start) -> None:
+    with receiving_at_once() as receiver:
+        server = start(model_aliases=("other",), tracing=TracingConfig(endpoint=receiver.url))
+        server.says("ok")
+        Traced(server, receiver).chat("alias", model="other")
+        span, _ = receiver.request("alias")
+        assert span.name == "chat other"
+        assert (span.attributes["gen_ai.request.model"], span.attributes["gen_ai.response.model"]) == ("other", "test")
+
+
+def test_a_line_of_the_log_names_its_trace(traced: Traced, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    traced.server.says("ok")
+    traced.chat("logged")
+    span, _ = traced.request("logged")
+    wait_until(lambda: "logged POST" in caplog.text)
+    (record,) = [record for record in caplog.records if record.getMessage().startswith("logged POST")]
+    assert json.loads(JsonFormatter().format(record))["trace_id"] == span.trace_id
 
 
 def test_a_wait_is_seen_as_one(start: Start) -> None:
