@@ -87,7 +87,7 @@ def test_latencies_are_those_of_the_stages(traced: Traced) -> None:
     assert say["gen_ai.latency.time_in_model_decode"] == pytest.approx(seconds["decode"], abs=1e-5)
     assert say["gen_ai.latency.e2e"] == pytest.approx(span.ended_s - span.begun_s, abs=1e-5)
     assert seconds["prefill"] >= SLOW.seconds
-    assert seconds["decode"] >= 2 * SLOW.seconds
+    assert seconds["prefill"] + seconds["decode"] >= 3 * SLOW.seconds
     first_s = say["gen_ai.latency.time_to_first_token"]
     assert seconds["queue"] + seconds["prefill"] <= first_s < say["gen_ai.latency.e2e"]
 
