@@ -217,17 +217,19 @@ class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     logprobs: tuple[Logprobs, ...]
 
 
-class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Newly sampled ids of one request, oldest first; one or more.
 
     Attributes:
         digests, logprobs: one for each id if the request asked for them, else empty.
+        started_s: of the request's first ids: as in `Stages`, which come only when it ends. None of all others.
     """
 
     request_id: RequestId
     token_ids: tuple[int, ...]
     digests: tuple[int, ...] = ()
     logprobs: tuple[Logprobs, ...] = ()
+    started_s: float | None = None
 
 
 class Stages(msgspec.Struct, frozen=True, array_like=True):

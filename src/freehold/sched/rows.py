@@ -53,6 +53,7 @@ def take_ids(request: Request, outcome: RowOutcome) -> tuple[Tokens, FinishReaso
     Returns:
         What to report, and why the request ends, if it does.
     """
+    is_first = request.num_output == 0
     num_taken = 0
     reason: FinishReason | None = None
     for token_id in outcome.token_ids:
@@ -69,5 +70,6 @@ def take_ids(request: Request, outcome: RowOutcome) -> tuple[Tokens, FinishReaso
         token_ids=tuple(outcome.token_ids[:num_taken]),
         digests=tuple(outcome.digests[:num_taken]),
         logprobs=tuple(outcome.logprobs[:num_taken]),
+        started_s=request.started_s if is_first else None,
     )
     return tokens, reason
