@@ -5,6 +5,7 @@ A bucket reaches to 1.05 times where the one before ends, and stands for its geo
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter, deque
 
 GROWTH = 1.05
@@ -13,7 +14,8 @@ LONGEST_S = 1e6
 MAX_ERROR = math.sqrt(GROWTH) - 1
 """Of a percentile, relative to a duration that was measured."""
 
-_LOG_GROWTH = math.log(GROWTH)
+_NUM_BUCKETS = 1 + math.ceil(math.log(LONGEST_S / SHORTEST_S, GROWTH))
+_ENDS_S = [SHORTEST_S * GROWTH**number for number in range(_NUM_BUCKETS)]
 
 
 class Spread:
@@ -30,7 +32,7 @@ class Spread:
         """A duration was measured. O(1)."""
         self.num += 1
         self.sum_s += seconds
-        self._buckets[_bucket(seconds)] += 1
+        self._buckets[bisect_left(_ENDS_S, seconds)] += 1
 
     def merge(self, other: "Spread") -> None:
         """Add all durations of another one."""
@@ -101,11 +103,5 @@ class SlidingSpread:
             self.total.merge(second)
 
 
-def _bucket(seconds: float) -> int:
-    if seconds <= SHORTEST_S:
-        return 0
-    return math.ceil(math.log(min(seconds, LONGEST_S) / SHORTEST_S) / _LOG_GROWTH)
-
-
 def _middle(bucket: int) -> float:
-    return float(SHORTEST_S * GROWTH ** (bucket - 0.5)) if bucket else SHORTEST_S
+    return SHORTEST_S if bucket == 0 else _ENDS_S[bucket - 1] * math.sqrt(GROWTH)
