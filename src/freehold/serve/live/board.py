@@ -17,7 +17,7 @@ from freehold.observe.history import History, Moment
 from freehold.serve.entrance.record import AnswerProgress, Record, Watcher
 from freehold.serve.operation.counts import Counts
 
-MAX_ENDED = 256
+MAX_ENDED = 128
 """Requests that are remembered after their end."""
 
 TICK_S = 1.0
