@@ -352,5 +352,6 @@ def _announcement(service: Service, listener: socket.socket) -> str:
         f"Freehold {__version__} serves {config.served_model_name} ({info.model_family}, {info.backend}) "
         f"at {_url(config, listener)}; weights {format_size(info.weight_bytes)}, KV cache {info.kv_tokens} tokens "
         f"({format_size(info.kv_bytes)}), scratch {format_size(info.scratch_bytes)}; {num_full} full-length "
-        f"request{'s' if num_full != 1 else ''} of {info.max_model_len} tokens fit; loaded in {info.load_s:.2f} s"
+        f"request{'s' if num_full != 1 else ''} of {info.max_model_len} tokens fit; loaded in {info.load_s:.2f} s; "
+        f"live page at {_url(config, listener).removesuffix('v1')}"
     )

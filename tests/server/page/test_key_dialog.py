@@ -57,6 +57,10 @@ def test_a_wrong_key_and_none(closed: Server, visit: Visit) -> None:
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("alert")).to_contain_text("This server wants a key")
     expect(dialog).to_be_hidden()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(1500)
+    assert asked == [], "without another key it would be refused again"
 
     page.get_by_role("button", name="Key").click()
     enter(page, "a-wrong-key")

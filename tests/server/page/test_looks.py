@@ -138,6 +138,9 @@ def test_everything_works_without_a_mouse(asked: Server, visit: Visit) -> None:
     sliders = [name for name in stops if name in {"Requests", "Time to first token", "KV cache", "Engine time"}]
     assert len(sliders) == 4
     assert "Hold list" in stops
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # skips the header
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
 
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()

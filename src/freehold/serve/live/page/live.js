@@ -71,9 +71,10 @@ export class Live {
     const { answer } = this.store;
     document.body.classList.add("stale");
     byId("problem").hidden = false;
+    byId("no-data").hidden = true;
     const kept = answer === null ? "" : ` The numbers are those of ${clock(answer.now.at)}.`;
     setText(byId("problem-text"), `${sentenceOf(error)}${kept}`);
-    setText(byId("problem-retry"), `Next try in ${waitMs / 1000} s.`);
+    setText(byId("problem-retry"), waitMs === null ? "" : `Next try in ${waitMs / 1000} s.`);
     setText(byId("updated"), answer === null ? "No numbers yet" : `Not updated since ${clock(answer.now.at)}`);
     if (error.status === 401 && !this.hasAskedForKey) {
       this.hasAskedForKey = true;

@@ -16,12 +16,16 @@ startPlayground();
 startShortcuts();
 const live = new Live(() => place().view === "request" && showRequest(live.store, place().id));
 window.addEventListener("hashchange", () => show(true));
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address's fragment names the view
+  byId(place().view).querySelector("h1").focus();
+});
 show(false);
 
 /** Which view the address names, and which request. */
 function place() {
   const [name, id = ""] = location.hash.slice(1).split("=");
-  return name in VIEWS ? { view: name, id: decoded(id) } : { view: "live", id: "" };
+  return Object.hasOwn(VIEWS, name) ? { view: name, id: decoded(id) } : { view: "live", id: "" };
 }
 
 function show(takesFocus) {

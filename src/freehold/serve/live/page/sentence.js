@@ -9,14 +9,18 @@ const SEVERITIES = {
   critical: { word: "In trouble", outline: "M8 1h8l7 7v8l-7 7H8l-7-7V8Z", mark: "M8 8l8 8M16 8l-8 8" },
 };
 
-/** Show what limits the server now. */
-export function showSentence({ severity, sentence, settings }) {
+/** Show what limits the server now. Screen readers hear of another cause, not of each number that changes. */
+export function showSentence({ code, severity, sentence, settings }) {
   const banner = byId("banner");
   const { word, outline, mark } = SEVERITIES[severity];
   if (banner.dataset.severity !== severity) {
     banner.dataset.severity = severity;
     const icon = shape("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" }, shape("path", { class: "outline", d: outline }), shape("path", { class: "mark", d: mark }));
     byId("severity-icon").replaceChildren(icon);
+  }
+  if (banner.dataset.code !== code) {
+    banner.dataset.code = code;
+    setText(byId("announced"), `${word}: ${sentence}`);
   }
   setText(byId("severity"), word);
   setText(byId("sentence"), sentence);

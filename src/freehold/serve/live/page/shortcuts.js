@@ -25,7 +25,7 @@ export function startShortcuts() {
     if (event.key === "Escape" && !byId("stop").disabled) byId("stop").click();
     const isTyping = event.target.matches("input, textarea, select");
     const isOurs = isOn.checked && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey;
-    if (!isOurs || document.querySelector("dialog[open]") || !(event.key in SHORTCUTS)) return;
+    if (!isOurs || document.querySelector("dialog[open]") || !Object.hasOwn(SHORTCUTS, event.key)) return;
     event.preventDefault();
     SHORTCUTS[event.key]();
   });
