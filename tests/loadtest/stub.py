@@ -92,7 +92,12 @@ class Truth:
 class Stub:
     """The server."""
 
-    def __init__(self) -> None:
+    def __init__(self, default: Any) -> None:
+        """
+        Args:
+            default: behaviour, or several, where a request doesn't say.
+        """
+        self._default = default
         self._truths: dict[str, Truth] = {}
         self._num_requests = 0
         self._num_connections = 0
@@ -133,7 +138,7 @@ class Stub:
     ) -> None:
         received_s = perf_counter()
         body = json.loads(raw)
-        told = body.pop("stub", {})
+        told = body.pop("stub", self._default)
         if isinstance(told, list):
             told = told[self._num_requests % len(told)]
         self._num_requests += 1
@@ -258,12 +263,13 @@ class _Answer:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--certificate")
-    certificate = parser.parse_args().certificate
+    parser.add_argument("--default", type=json.loads, default={}, help="behaviour where a request doesn't say, as JSON")
+    arguments = parser.parse_args()
     tls = None
-    if certificate:
+    if arguments.certificate:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(certificate)
-    stub = Stub()
+        tls.load_cert_chain(arguments.certificate)
+    stub = Stub(arguments.default)
     server = await asyncio.start_server(stub.serve, "127.0.0.1", 0, ssl=tls, limit=1 << 24)
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
