@@ -9,12 +9,13 @@ from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.http_client import HttpClient
 from freehold.loadtest.results import ServerFigures, ServerSample
 
-SAMPLE_PERIOD_S = 1.0
+SAMPLE_PERIOD_S = 0.5
 
-# The first name is today's of vLLM and Freehold. Then older ones of vLLM, llama.cpp's, SGLang's.
+# The first name is today's of vLLM and Freehold. Then older ones of vLLM, llama.cpp's, SGLang's. Without ``_total``.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "running": ("vllm:num_requests_running", "llamacpp:requests_processing", "sglang:num_running_reqs"),
     "waiting": ("vllm:num_requests_waiting", "llamacpp:requests_deferred", "sglang:num_queue_reqs"),
+    "prefilling": ("freehold:num_requests_prefilling",),
     "kv_usage": (
         "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio", "sglang:token_usage",
     ),
@@ -26,9 +27,20 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "num_drafts": ("vllm:spec_decode_num_drafts",),
     "draft_tokens": ("vllm:spec_decode_num_draft_tokens",),
     "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens",),
+    "prefill_sum_s": ("vllm:request_prefill_time_seconds_sum",),
+    "prefill_count": ("vllm:request_prefill_time_seconds_count",),
 }  # fmt: skip
+_BY_LABEL: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "freehold:queue_reason": ("reason", {
+        "rows": "waiting_rows", "blocks": "waiting_blocks", "grammar": "waiting_grammars",
+    }),
+    "freehold:step_seconds_sum": ("part", {"plan": "plan_s", "run": "run_s", "apply": "apply_s", "idle": "idle_s"}),
+    "freehold:computed_tokens": ("kind", {"first": "computed", "again": "recomputed"}),
+}  # fmt: skip
+_IN_LABELS: Mapping[str, tuple[str, str]] = {"freehold:engine_info": ("max_num_seqs", "max_num_seqs")}
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos"
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
+_KNOWN = {*_MEANINGS, *_BY_LABEL, *_IN_LABELS, _PER_POSITION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +65,33 @@ def read_metrics(text: str, at_s: float) -> Reading:
     for line in text.splitlines():
         end = min((at for at in (line.find("{"), line.find(" ")) if at > 0), default=0)
         name = line[:end].removesuffix("_total")
-        meaning = _MEANINGS.get(name)
-        if meaning is None and name != _PER_POSITION:
+        if name not in _KNOWN:
             continue
         labels, _, rest = line[end:].rpartition("}")
         try:
             value = float(rest.split()[0])
-            position = int(labels.partition('position="')[2].partition('"')[0]) if meaning is None else 0
+            if name == _PER_POSITION:
+                position = int(_label(labels, "position"))
+                positions[position] = positions.get(position, 0.0) + value
+                continue
+            meaning = _MEANINGS.get(name)
+            if name in _BY_LABEL:
+                label, meanings = _BY_LABEL[name]
+                meaning = meanings.get(_label(labels, label))
+            elif name in _IN_LABELS:
+                label, meaning = _IN_LABELS[name]
+                value = float(_label(labels, label))
         except (ValueError, IndexError):
             continue
-        if meaning is None:
-            positions[position] = positions.get(position, 0.0) + value
-        elif meaning == "kv_usage":
+        if meaning == "kv_usage":
             values[meaning] = max(values.get(meaning, 0.0), value)
-        else:
+        elif meaning is not None:
             values[meaning] = values.get(meaning, 0.0) + value
     return Reading(at_s, values, positions)
+
+
+def _label(labels: str, name: str) -> str:
+    return labels.partition(f'{name}="')[2].partition('"')[0]
 
 
 class ServerProbe:
@@ -128,8 +151,7 @@ def figures_of(measurements: Iterable[tuple[float, list[Reading]]]) -> ServerFig
             positions[position] = positions.get(position, 0.0) + value - first.per_position.get(position, 0.0)
         timeline += [_sample(reading, offset_s - origin_s) for reading in readings]
         offset_s = timeline[-1].at_s
-    gauges = {"running", "waiting", "kv_usage"}
-    counted = {meaning: value for meaning, value in sums.items() if meaning not in gauges}
+    counted = {meaning: value for meaning, value in sums.items() if meaning in ServerFigures.__struct_fields__}
     return ServerFigures(
         **counted, accepted_per_position=[positions[each] for each in sorted(positions)], timeline=timeline
     )

@@ -30,7 +30,7 @@ def judged(result: PointResult, measurements: Sequence[Measurement], *, expects_
         result,
         invalid=list(_faults(result, measurements)),
         warnings=list(_warnings(result, measurements, expects_hits=expects_hits)),
-        binding_limit=binding_limit(result),
+        binding_limit=binding_limit(measurements),
     )
 
 

@@ -40,6 +40,10 @@ def test_vllms_names() -> None:
         ("vllm:gpu_cache_usage_perc 0.5", "kv_usage", 0.5),
         ("vllm:gpu_prefix_cache_queries_total 5", "prefix_queries", 5),
         ("vllm:gpu_prefix_cache_hits 4", "prefix_hits", 4),
+        ('freehold:queue_reason{engine="0",reason="rows"} 3', "waiting_rows", 3),
+        ('freehold:step_seconds_sum{engine="0",part="idle"} 1.5', "idle_s", 1.5),
+        ('freehold:engine_info{backend="cpu",max_num_seqs="32"} 1', "max_num_seqs", 32),
+        ("vllm:request_prefill_time_seconds_sum 2.5", "prefill_sum_s", 2.5),
         ("llamacpp:requests_processing 2", "running", 2),
         ("llamacpp:requests_deferred 1", "waiting", 1),
         ("llamacpp:tokens_predicted_total 77", "generation_tokens", 77),
@@ -51,7 +55,16 @@ def test_other_names(line: str, meaning: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "nonsense", "vllm:num_requests_running", "vllm:num_requests_running{a=", "<html>"]
+    "text",
+    [
+        "",
+        "nonsense",
+        "vllm:num_requests_running",
+        "vllm:num_requests_running{a=",
+        "<html>",
+        "freehold:engine_info 1",
+        'freehold:queue_reason{reason="other"} 3',
+    ],
 )
 def test_what_tells_nothing_is_passed_over(text: str) -> None:
     assert read_metrics(text, 0.0).values == {}
