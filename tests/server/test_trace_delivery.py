@@ -110,6 +110,7 @@ def test_an_endpoint_that_comes_back_gets_what_comes_then(start: Start, monkeypa
         traced.chat("lost")
         service = traced.server.service
         wait_until(lambda: service.tracing is not None and service.tracing.num_lost == 1)
+        assert 'freehold:traces_lost_total{engine="0",model_name="test"} 1.0' in traced.server.http.get("/metrics").text
         receiver.status = 200
         traced.chat("found")
         traced.request("found")

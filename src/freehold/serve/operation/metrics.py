@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from freehold.serve.operation.engine_metrics import engine_families, load_families
 from freehold.serve.operation.families import Families
-from freehold.serve.operation.request_metrics import answer_families, key_families, request_families
+from freehold.serve.operation.request_metrics import answer_families, key_families, request_families, trace_families
 from freehold.serve.service import Service
 
 
@@ -27,6 +27,7 @@ def gather(service: Service) -> list[Metric]:
         *answer_families(families, counts.timings),
         *request_families(families, counts),
         *key_families(counts),
+        *trace_families(families, service.tracing),
     ]
 
 

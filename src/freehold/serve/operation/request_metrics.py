@@ -9,6 +9,7 @@ from freehold.access.usage import OUTCOMES
 from freehold.serve.operation.counts import REJECTIONS, Counts
 from freehold.serve.operation.families import Families
 from freehold.serve.operation.timings import Ending, Timings
+from freehold.serve.tracing.tracing import Tracing
 
 _TOKENS = ("prompt", "cached", "output", "reasoning")
 
@@ -46,6 +47,13 @@ def request_families(families: Families, counts: Counts) -> Iterator[Metric]:
     for (_, outcome), used in counts.used.items():
         outcomes[outcome] += used.requests
     yield families.counters("freehold:requests", "Requests to generate, by how they ended.", "outcome", outcomes)
+
+
+def trace_families(families: Families, tracing: Tracing | None) -> Iterator[Metric]:
+    """What became of traces, if there are any."""
+    if tracing is not None:
+        text = "Traced requests whose spans could not be sent."
+        yield families.counter("freehold:traces_lost", text, tracing.num_lost)
 
 
 def key_families(counts: Counts) -> Iterator[Metric]:
