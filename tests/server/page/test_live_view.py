@@ -91,44 +91,6 @@ def shown_share(share: float) -> str:
     return f"{value:.1f}".removesuffix(".0") + " %" if 0 < value < 9.95 else f"{round(value)} %"
 
 
-@pytest.mark.slow
-def test_charts_have_the_history_s_values(server: Server, visit: Visit) -> None:
-    server.says("ok")
-    server.chat()
-    page = visit(server)
-    body = told(page, lambda body: len(body["history"]["fine"]["at"]) >= 1)
-    chart = page.locator("#chart-requests")
-    chart.get_by_text("Table").click()
-    rows = chart.locator("tbody tr").all_inner_texts()
-    shown = page.evaluate("document.querySelector('#chart-requests tbody').rows.length")
-    assert len(rows) == shown > 0
-    fine = body["history"]["fine"]["columns"]
-    assert rows[0].split("\t")[1:] == [str(round(fine[name][-1])) for name in ("running", "waiting")]
-    for title, drawn in (("Requests", 2), ("KV cache", 2), ("Engine time", 4)):
-        paths = page.get_by_role("slider", name=title, exact=True).locator("svg :is(.line, .area)")
-        expect(paths).to_have_count(drawn)
-    assert "M" in chart.locator(".line.series-1").first.get_attribute("d")
-
-
-@pytest.mark.slow
-def test_a_chart_can_be_read_with_the_keyboard(server: Server, visit: Visit) -> None:
-    page = visit(server)
-    told(page, lambda body: True)
-    plot = page.get_by_role("slider", name="Requests", exact=True)
-    assert plot.get_attribute("aria-valuetext") == "newest: running 0, waiting 0"
-    plot.focus()
-    plot.press("Home")
-    assert plot.get_attribute("aria-valuenow") == "0"
-    oldest = plot.get_attribute("aria-valuetext")
-    plot.press("End")
-    assert plot.get_attribute("aria-valuetext").endswith(": running 0, waiting 0")
-    assert plot.get_attribute("aria-valuenow") == plot.get_attribute("aria-valuemax")
-    box = plot.bounding_box()
-    page.mouse.move(box["x"] + 1, box["y"] + 10)
-    assert plot.get_attribute("aria-valuetext") == oldest
-    expect(page.locator("#chart-requests .cursor")).to_be_visible()
-
-
 def test_the_list_of_requests(start: Start, visit: Visit) -> None:
     server = start(engine={"max_num_seqs": 1})
     server.says("ok")

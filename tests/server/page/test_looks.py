@@ -3,37 +3,16 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
+from tests.server.page.an_hour import hour
 from tests.server.page.conftest import NARROW, WIDE, Visit
 from tests.server.running import Server
 
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
 SEVERITIES = ("ok", "notice", "warning", "critical")
-
-
-def hour(server: Server, severity: str = "ok") -> dict[str, Any]:
-    """The server's JSON, with an hour that has everything in it."""
-    body: dict[str, Any] = server.http.get("/debug/live").json()
-    fine = body["history"]["fine"]
-    now = body["now"]["at"]
-    names = list(fine["columns"])
-    for part, step_s in (("fine", 1), ("coarse", 15)):
-        at = [now - step_s * (99 - index) for index in range(100)]
-        columns = {name: [(index % 10) / 40 for index in range(100)] for name in names}
-        body["history"][part] = {"step_s": step_s, "at": at, "columns": columns}
-    body["now"]["speculation"] = {"drafts_per_s": 3.0, "accepted": 0.61, "per_step": 2.4}
-    body["now"]["kv"]["by_namespace"] = [{"name": "shared", "num_blocks": 40}, {"name": "a-team", "num_blocks": 12}]
-    body["binding"] = {
-        "code": "rows",
-        "severity": severity,
-        "sentence": "Rows are taken.",
-        "settings": ["--max-num-seqs"],
-    }
-    return body
 
 
 @pytest.fixture

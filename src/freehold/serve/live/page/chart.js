@@ -52,7 +52,7 @@ export class Chart {
   update({ at, columns }, maxSpanS) {
     const endS = at.at(-1) ?? Date.now() / 1000;
     const spanS = Math.min(maxSpanS, Math.max(LEAST_SPAN_S, endS - (at[0] ?? endS)));
-    const begin = at.findIndex((time) => time > endS - spanS);
+    const begin = at.findIndex((time) => time >= endS - spanS);
     const shown = begin === -1 ? [] : at.slice(begin);
     const valueAt = (index) => (column) => columns[column]?.[begin + index] ?? null;
     this.points = {
