@@ -1,6 +1,7 @@
 """``freehold bench``."""
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 from freehold.cli import bench_flags as flags
@@ -17,6 +18,23 @@ def bench(
     dataset_path: flags.DatasetPath = None,
     random_input_len: flags.RandomInputLen = 256,
     random_output_len: flags.RandomOutputLen = 128,
+    random_range_ratio: flags.RandomRangeRatio = 0.0,
+    output_len: flags.OutputLen = None,
+    max_turns: flags.MaxTurns = 1,
+    verbatim: flags.Verbatim = False,
+    prefix_len: flags.PrefixLen = 256,
+    suffix_len: flags.SuffixLen = 256,
+    num_prefixes: flags.NumPrefixes = 10,
+    num_turns: flags.NumTurns = 5,
+    opening_len: flags.OpeningLen = 0,
+    pause: flags.Pause = 1.0,
+    published: flags.PublishedName = "chat",
+    length_scale: flags.LengthScale = 1.0,
+    timed_trace_columns: flags.TraceColumns = None,
+    timed_trace_chunk_hash_size: flags.TraceBlockLen = 16,
+    timed_trace_sec_multiplier: flags.TraceUnit = 0.001,
+    trace_length_scale: flags.TraceLengthScale = None,
+    trace_speed: flags.TraceSpeed = 1.0,
     num_prompts: flags.NumPrompts = None,
     max_concurrency: flags.MaxConcurrency = None,
     request_rate: flags.RequestRate = None,
@@ -47,10 +65,15 @@ def bench(
     resume: flags.Resume = None,
     label: flags.Label = None,
     metadata: flags.Metadata = None,
+    report: flags.Report = None,
+    show: flags.Show = None,
+    compare: flags.Compare = None,
     quiet: flags.Quiet = False,
 ) -> None:
     """Measure an OpenAI-compatible server under load: latencies, throughput, goodput, and what limits it."""
     from freehold.cli.bench_run import Files, Shown, execute, files_of
+    from freehold.cli.bench_saved import show as show_saved
+    from freehold.cli.bench_saved import show_comparison
     from freehold.cli.bench_values import (
         at_least,
         read_backend,
@@ -65,8 +88,14 @@ def bench(
 
     is_saved = save_result or save_detailed
     figures = Shown(read_metrics(percentile_metrics), read_percents(metric_percentiles), is_quiet=quiet)
+    if compare is not None:
+        show_comparison(*compare, report)
+        return
+    if show is not None:
+        show_saved(show, report, figures)
+        return
     if resume is not None:
-        execute(None, Files(resume, resume.with_suffix(".json"), is_detailed=save_detailed), figures)
+        execute(None, Files(resume, resume.with_suffix(".json"), save_detailed, report), figures)
         return
     chosen = read_backend(backend)
     fields = read_object(extra_body) | ({} if temperature is None else {"temperature": temperature})
@@ -81,6 +110,23 @@ def bench(
             path=None if dataset_path is None else str(dataset_path),
             random_input_len=random_input_len,
             random_output_len=random_output_len,
+            random_range_ratio=random_range_ratio,
+            output_len=None if output_len is None else at_least("--output-len", output_len, 1),
+            max_turns=at_least("--max-turns", max_turns, 1),
+            is_verbatim=verbatim,
+            prefix_len=prefix_len,
+            suffix_len=suffix_len,
+            num_prefixes=num_prefixes,
+            num_turns=num_turns,
+            opening_len=at_least("--opening-len", opening_len, 0),
+            pause_s=pause,
+            published=published,
+            length_scale=length_scale,
+            trace_columns=read_pairs("--timed-trace-columns", timed_trace_columns or []),
+            trace_block_len=timed_trace_chunk_hash_size,
+            trace_unit_s=timed_trace_sec_multiplier,
+            trace_length_scale=trace_length_scale,
+            trace_speed=trace_speed,
         ),
         loads=read_loads(
             LoadFlags(
@@ -110,4 +156,5 @@ def bench(
         label=label,
         metadata=read_pairs("--metadata", metadata or []),
     )
-    execute(options, files_of(result_dir, result_filename, is_saved=is_saved, is_detailed=save_detailed), figures)
+    files = files_of(result_dir, result_filename, is_saved=is_saved, is_detailed=save_detailed)
+    execute(options, replace(files, report=report), figures)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-_LISTS = ("--goodput", "--metadata", "--header")
+_LISTS = ("--goodput", "--metadata", "--header", "--timed-trace-columns")
 
 
 class BenchCommand(TyperCommand):
@@ -36,10 +36,45 @@ Model = Annotated[str | None, _flag(text="As the server calls it. Default: the f
 Tokenizer = Annotated[
     str | None, _flag(text="tokenizer.json or model, to count tokens if the server doesn't and to make prompts.")
 ]
-DatasetName = Annotated[str, _flag(text="What is asked. Default: random.")]
-DatasetPath = Annotated[Path | None, _flag(text="File of the data set.")]
-RandomInputLen = Annotated[int, _flag(text="Tokens of a random prompt. Default: 256.")]
+DatasetName = Annotated[
+    str,
+    _flag(
+        text="What is asked: random (the default), published, prefix_repetition, multi_turn, or a file: custom, "
+        "sharegpt, mooncake, timed_trace, azure, burstgpt, recording."
+    ),
+]
+DatasetPath = Annotated[Path | None, _flag(text="File of the data set; of a recording its folder.")]
+RandomInputLen = Annotated[int, _flag(text="Tokens of a random prompt, or of a turn. Default: 256.")]
 RandomOutputLen = Annotated[int, _flag(text="Tokens of its answer. Default: 128.")]
+RandomRangeRatio = Annotated[float, _flag(text="Both differ by up to so much of themselves: 0 (default) to below 1.")]
+OutputLen = Annotated[
+    int | None,
+    _flag(
+        "--output-len", "--sharegpt-output-len", "--custom-output-len", text="Tokens of answers to a file's texts. "
+        "Default: as long as its own."
+    ),
+]  # fmt: skip
+MaxTurns = Annotated[int, _flag(text="Turns taken of a file's conversation. Default: 1.")]
+Verbatim = Annotated[bool, _flag("--verbatim", text="A file's texts as they are, without a mark that defeats caches.")]
+PrefixLen = Annotated[int, _flag("--prefix-repetition-prefix-len", text="Tokens that prompts share. Default: 256.")]
+SuffixLen = Annotated[int, _flag("--prefix-repetition-suffix-len", text="Tokens of their own. Default: 256.")]
+NumPrefixes = Annotated[int, _flag("--prefix-repetition-num-prefixes", text="Prefixes of a point. Default: 10.")]
+NumTurns = Annotated[int, _flag(text="Requests of a multi_turn conversation. Default: 5.")]
+OpeningLen = Annotated[int, _flag(text="Tokens that all conversations begin with: instructions, tools. Default: 0.")]
+Pause = Annotated[float, _flag("--pause", text="Mean seconds between turns: thinking, tools at work. Default: 1.")]
+PublishedName = Annotated[
+    str, _flag("--published", text="Lengths of the published data set: chat (default), code, long-chat, agent.")
+]
+LengthScale = Annotated[float, _flag(text="Published lengths are multiplied by it. Default: 1.")]
+TraceColumns = Annotated[
+    list[str] | None, _flag("--timed-trace-columns", metavar="NAME=OWN …", text="Own names of a timed trace's columns.")
+]
+TraceBlockLen = Annotated[int, _flag("--timed-trace-chunk-hash-size", text="Tokens of a hash. Default: 16.")]
+TraceUnit = Annotated[float, _flag("--timed-trace-sec-multiplier", text="Seconds of its time's unit. Default: 0.001.")]
+TraceLengthScale = Annotated[
+    float | None, _flag(text="A trace's lengths are multiplied by it. Default: until the longest request fits.")
+]
+TraceSpeed = Annotated[float, _flag(text="A trace's time passes so many times as fast. Default: 1.")]
 NumPrompts = Annotated[
     int | None, _flag(text="Conversations of each measurement. Default: 100, and at least 4 a slot.")
 ]
@@ -87,4 +122,9 @@ Resume = Annotated[
 ]
 Label = Annotated[str | None, _flag(text="Of the run, for reports.")]
 Metadata = Annotated[list[str] | None, _flag(metavar="KEY=VALUE …", text="Kept with the results.")]
+Report = Annotated[Path | None, _flag(metavar="FILE.html", text="Also write the results as a page with plots.")]
+Show = Annotated[Path | None, _flag(metavar="RESULT.json", text="Measure nothing: show a saved result.")]
+Compare = Annotated[
+    tuple[Path, Path] | None, _flag(metavar="A.json B.json", text="Measure nothing: compare two saved results.")
+]
 Quiet = Annotated[bool, _flag("--quiet", "--disable-tqdm", text="Results only, no progress.")]

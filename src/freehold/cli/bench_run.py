@@ -33,11 +33,13 @@ class Files:
         run: the SQLite file.
         result: the JSON; None writes none.
         is_detailed: with single requests.
+        report: the page; None writes none.
     """
 
     run: Path
     result: Path | None
     is_detailed: bool
+    report: Path | None = None
 
 
 def files_of(folder: Path, name: str | None, *, is_saved: bool, is_detailed: bool) -> Files:
@@ -70,5 +72,10 @@ def execute(options: BenchOptions | None, files: Files, shown: Shown) -> None:
     print(table.text(result, shown.metrics, shown.percents), end="")
     if files.result is not None:
         write_result(result, files.result, is_detailed=files.is_detailed)
+    if files.report is not None:
+        from freehold.loadtest.report.files import write_page
+        from freehold.loadtest.report.run_page import run_page
+
+        write_page(run_page(result), files.report)
     if not all(point.is_complete for point in result.points) or len(result.points) < len(store.options.loads):
         print(f"Interrupted; go on with `freehold bench --resume {files.run}`.")

@@ -1,6 +1,6 @@
 """A run from its options: finds out what the server is, makes the workload, measures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from freehold.loadtest.client.http_client import HttpClient
@@ -10,7 +10,8 @@ from freehold.loadtest.results import RunResult
 from freehold.loadtest.run import Tools, Watcher, run
 from freehold.loadtest.server_facts import ask_server
 from freehold.loadtest.store import RunStore
-from freehold.loadtest.workloads.catalog import Setting, make_workload
+from freehold.loadtest.workloads.catalog import open_workload
+from freehold.loadtest.workloads.served import Served, asking
 
 _ASKING_S = 30.0
 
@@ -46,7 +47,12 @@ async def run_bench(options: BenchOptions, store: RunStore, surroundings: Surrou
         facts = await ask_server(http, options.model)
     finally:
         await http.close()
-    vocab_size = tokenizer.vocab_size if tokenizer else facts.vocab_size
-    workload = make_workload(options.dataset, Setting(takes_ids=options.backend == "openai", vocab_size=vocab_size))
-    tools = Tools(target, workload, store, watcher, tokenizer.count if tokenizer else None)
-    return await run(options, facts, tools)
+    is_chat = options.backend == "openai-chat"
+    with asking(target, facts.model, "chat" if is_chat else "ids") as asked:
+        context = asked.max_model_len or facts.max_model_len
+        served = replace(asked, max_model_len=context, vocab_size=facts.vocab_size)
+        if tokenizer is not None:
+            served = Served("chat" if is_chat else "text", context, tokenizer.encode)
+        workload = open_workload(options.dataset, served)
+        tools = Tools(target, workload, store, watcher, tokenizer.count if tokenizer else None)
+        return await run(options, facts, tools)

@@ -13,19 +13,44 @@ ENDPOINTS: dict[Backend, str] = {"openai": "/v1/completions", "openai-chat": "/v
 
 
 class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which conversations are asked.
+    """Which conversations are asked. Lengths are in tokens.
 
     Attributes:
         name: of the kind of data set.
         path: of its file, for kinds that have one.
-        options: further ones, by flag without dashes.
+        random_range_ratio: lengths differ by up to so much of themselves.
+        output_len: of answers to texts, instead of the file's own.
+        max_turns: of a file's conversations.
+        is_verbatim: texts are sent as they are, though a server may then have them cached.
+        prefix_len, suffix_len, num_prefixes: of prompts that begin alike.
+        num_turns, opening_len, pause_s: of sessions: requests, what all begin with, mean pause in seconds.
+        published: which published lengths, and `length_scale`: they are multiplied by it.
+        trace_columns: own names of a timed trace's columns.
+        trace_block_len, trace_unit_s: of a timed trace: tokens of a block, seconds of the time's unit.
+        trace_length_scale, trace_speed: see `freehold.loadtest.workloads.trace.Fit`.
     """
 
     name: str = "random"
     path: str | None = None
     random_input_len: int = 256
     random_output_len: int = 128
-    options: dict[str, Any] = {}
+    random_range_ratio: float = 0.0
+    output_len: int | None = None
+    max_turns: int = 1
+    is_verbatim: bool = False
+    prefix_len: int = 256
+    suffix_len: int = 256
+    num_prefixes: int = 10
+    num_turns: int = 5
+    opening_len: int = 0
+    pause_s: float = 1.0
+    published: str = "chat"
+    length_scale: float = 1.0
+    trace_columns: dict[str, str] = {}
+    trace_block_len: int = 16
+    trace_unit_s: float = 0.001
+    trace_length_scale: float | None = None
+    trace_speed: float = 1.0
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):

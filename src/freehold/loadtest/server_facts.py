@@ -18,12 +18,13 @@ class ServerFacts:
 
     Attributes:
         model: its name for requests.
-        vocab_size: of the model; None if the server doesn't tell.
+        vocab_size, max_model_len: of the model, and tokens of context; None if the server doesn't tell.
         told: whatever else it tells, for the results.
     """
 
     model: str
     vocab_size: int | None = None
+    max_model_len: int | None = None
     told: dict[str, Any] = field(default_factory=dict)
 
 
@@ -58,16 +59,22 @@ async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
     version = await _json_at(http, "/version")
     if isinstance(version.get("version"), str):
         told["version"] = version["version"]
-    return ServerFacts(model, await _vocab_size(http, own or {}), told)
+    return ServerFacts(model, await _vocab_size(http, own or {}), _context(own or {}), told)
+
+
+def _context(model: dict[str, Any]) -> int | None:
+    return _count(model.get("max_model_len"))
 
 
 async def _vocab_size(http: HttpClient, model: dict[str, Any]) -> int | None:
     """From the list of models (llama.cpp), or from what Freehold and vLLM say of their tokenizer."""
     meta = model.get("meta")
-    found = meta.get("n_vocab") if isinstance(meta, dict) else None
-    if found is None:
-        found = (await _json_at(http, "/tokenizer_info")).get("vocab_size")
-    return found if isinstance(found, int) and found > 0 else None
+    found = _count(meta.get("n_vocab")) if isinstance(meta, dict) else None
+    return found or _count((await _json_at(http, "/tokenizer_info")).get("vocab_size"))
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 async def _json_at(http: HttpClient, path: str) -> dict[str, Any]:

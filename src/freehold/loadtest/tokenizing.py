@@ -15,11 +15,14 @@ class NamedTokenizer:
     """A tokenizer.
 
     Attributes:
-        count: tokens of a text, without any that mark its beginning or end.
+        encode: ids of a text, without any that mark its beginning or end.
     """
 
-    count: Callable[[str], int]
-    vocab_size: int
+    encode: Callable[[str], list[int]]
+
+    def count(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self.encode(text))
 
 
 def open_tokenizer(name: str, home: Path) -> NamedTokenizer:
@@ -40,9 +43,7 @@ def open_tokenizer(name: str, home: Path) -> NamedTokenizer:
             found = Tokenizer.from_file(name)
         except Exception as error:  # the library raises nothing narrower
             raise ConfigError(f"--tokenizer {name} is no tokenizer: {error}") from None
-        return NamedTokenizer(
-            lambda text: len(found.encode(text, add_special_tokens=False).ids), found.get_vocab_size()
-        )
+        return NamedTokenizer(lambda text: list(found.encode(text, add_special_tokens=False).ids))
     try:
         with open_model(store.locate(name, home)) as files:
             text = load_text(files)
@@ -51,4 +52,4 @@ def open_tokenizer(name: str, home: Path) -> NamedTokenizer:
     if text.template is not None:
         text.template.close()
     tokenizer = text.tokenizer
-    return NamedTokenizer(lambda text: len(tokenizer.encode(text, add_bos=False)), tokenizer.vocab_size)
+    return NamedTokenizer(lambda text: tokenizer.encode(text, add_bos=False))

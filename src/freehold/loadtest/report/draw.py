@@ -86,17 +86,21 @@ def _legend(all_series: Sequence[Line | Bars]) -> Iterator[str]:
     """Names of the series, if there is more than one."""
     if len(all_series) < 2:
         return
-    left = float(_LEFT)
-    for number, series in enumerate(all_series):
+    widths = [26 + len(series.name) * _CHAR_WIDTH + 20 for series in all_series]
+    is_tight = sum(widths) > WIDTH - _LEFT
+    left, top = float(_LEFT), 32.0 if is_tight else 39.0
+    for number, (series, width) in enumerate(zip(all_series, widths, strict=True)):
         tone = number % _NUM_TONES
+        if left > _LEFT and left + width > WIDTH + 20:
+            left, top = float(_LEFT), top + 15
         if isinstance(series, Bars):
-            yield _rectangle(f"bar fill{tone}", left, 34.0, 20.0, 10.0)
+            yield _rectangle(f"bar fill{tone}", left, top - 5, 20.0, 10.0)
         else:
-            yield _segment(f"line stroke{tone}", (left, 39.0), (left + 20, 39.0), dash=_DASHES[tone])
+            yield _segment(f"line stroke{tone}", (left, top), (left + 20, top), dash=_DASHES[tone])
             if series.marks:
-                yield _mark(tone, (left + 10, 39.0))
-        yield _text(series.name, left + 26, 43.0, "", anchor="start")
-        left += 26 + len(series.name) * _CHAR_WIDTH + 22
+                yield _mark(tone, (left + 10, top))
+        yield _text(series.name, left + 26, top + 4, "", anchor="start")
+        left += width
 
 
 def _bars(series: Bars, tone: int, x: Scale, y: Scale) -> Iterator[str]:
@@ -111,7 +115,7 @@ def _line(series: Line, tone: int, x: Scale, y: Scale) -> Iterator[str]:
         yield _segment(f"bound stroke{tone}", (x.at(at), y.at(low)), (x.at(at), y.at(high)))
         for end in (low, high):
             yield _segment(f"bound stroke{tone}", (x.at(at) - 4, y.at(end)), (x.at(at) + 4, y.at(end)))
-    if len(places) > 1:
+    if len(places) > 1 and series.joined:
         drawn = _stepped(places) if series.steps else places
         yield element("path", {"class": f"line stroke{tone}", "d": path(drawn), "stroke-dasharray": _DASHES[tone]})
     if series.marks or len(places) == 1:

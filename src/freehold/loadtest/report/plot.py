@@ -10,11 +10,12 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series of points, joined by lines.
+    """A series of points.
 
     Attributes:
         steps: between two points the value stays, then jumps.
         marks: each point has a mark.
+        joined: lines join the points.
         bounds: for some points, within what the value lies: (x, low, high).
     """
 
@@ -22,6 +23,7 @@ class Line:
     points: Sequence[Point]
     steps: bool = False
     marks: bool = False
+    joined: bool = True
     bounds: Sequence[tuple[float, float, float]] = ()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
+_SAME = 1e-9  # of a number's size: what differs less is the same
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -57,8 +58,9 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float, *, num_
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if axis.from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if low == high:
-        high = low + (abs(low) or 1.0)
+    largest = max(abs(low), abs(high))
+    if high - low <= largest * _SAME:
+        high = low + (largest if largest > _SAME else 1.0)
     step = _round_step((high - low) / num_ticks)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(index * step for index in range(first, last + 1))

@@ -51,7 +51,7 @@ class Filler:
     """Makes pieces of prompts.
 
     Attributes:
-        words: each is one token, at the start of a text and after a space.
+        words: each is one token, at the start of a text and after a space; empty if prompts are any ids.
         ids: the same after a space; empty if there is no tokenizer that told them.
         overhead: tokens that a prompt has beside its words: BOS, or what a chat's template writes around a message.
         system_overhead: the same around a system message and a user's; None if the template takes none.
@@ -67,7 +67,7 @@ class Filler:
 
     def draw(self, num_tokens: int, source: random.Random) -> list[int]:
         """Numbers of words, so many, for `prompt`."""
-        return source.choices(range(len(self.words)), k=num_tokens)
+        return source.choices(range(len(self.words) or len(self.ids)), k=num_tokens)
 
     def prompt(self, drawn: Sequence[int], *, goes_on: bool = False) -> Prompt:
         """Words or ids by their numbers.
@@ -101,12 +101,17 @@ GUESSED = Filler(tuple(_CANDIDATES.split()), is_exact=False)
 """For servers whose tokenizer nobody knows."""
 
 
+def any_ids(vocab_size: int) -> Filler:
+    """Prompts of any ids, for servers that take ids but don't tell what they mean."""
+    return Filler((), tuple(range(vocab_size)), "ids")
+
+
 def learn(tokenize: Tokenize, form: Form = "text", count_chat: CountChat | None = None) -> Filler:
     """The words that are one token each.
 
     Args:
         tokenize: called some hundred times.
-        count_chat: needed for chats.
+        count_chat: None if nobody knows what the template adds: chats are as much longer then.
 
     Raises:
         ConfigError: there are too few such words.
@@ -121,10 +126,10 @@ def learn(tokenize: Tokenize, form: Form = "text", count_chat: CountChat | None 
             f"only {len(ids)} of {len(words)} common words are one token of this model; prompts of exact length can't "
             f"be made of them. {_TEXTS}"
         )
-    around: tuple[int, int | None] = (0, 0) if form == "ids" else (num_added, num_added)
+    around: tuple[int, int | None] = (num_added, num_added) if form == "text" else (0, 0)
     if form == "chat" and count_chat is not None:
         around = _around_chats(count_chat, next(iter(ids)))
-    filler = Filler(tuple(ids), tuple(ids.values()), form, *around)
+    filler = Filler(tuple(ids), tuple(ids.values()), form, *around, is_exact=form != "chat" or count_chat is not None)
     if len(tokenize(filler.text(filler.draw(_NUM_PROBED, random.Random(0))))) != _NUM_PROBED + num_added:
         raise ConfigError(
             f"this model's tokenizer joins words, so that prompts of exact length can't be made of them. {_TEXTS}"

@@ -1,16 +1,16 @@
 """What a workload must know of the served model: its context, and how it counts tokens."""
 
 import http.client
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from freehold.loadtest.client.target import Target
 from freehold.loadtest.workloads.base import Message
-from freehold.loadtest.workloads.filler import GUESSED, CountChat, Filler, Form, Tokenize, learn
+from freehold.loadtest.workloads.filler import GUESSED, CountChat, Filler, Form, Tokenize, any_ids, learn
 
 _TIMEOUT_S = 30.0
 
@@ -24,22 +24,30 @@ class Served:
         max_model_len: tokens of context; None if nobody knows.
         tokenize: None if nobody knows the tokenizer.
         count_chat: None if the server doesn't count chats.
+        vocab_size: ids that there are; None if nobody knows.
     """
 
     form: Form
     max_model_len: int | None = None
     tokenize: Tokenize | None = None
     count_chat: CountChat | None = None
+    vocab_size: int | None = None
 
-    def filler(self) -> Filler:
+    def filler(self, form: Form | None = None) -> Filler:
         """What prompts are made of: exactly as long as they must be if the tokenizer is known, else about.
+
+        Args:
+            form: instead of the endpoint's.
 
         Raises:
             ConfigError: see `learn`.
         """
-        if self.tokenize is None or (self.form == "chat" and self.count_chat is None):
-            return GUESSED
-        return learn(self.tokenize, self.form, self.count_chat)
+        form = form or self.form
+        if self.tokenize is None and form == "ids" and self.vocab_size:
+            return any_ids(self.vocab_size)
+        if self.tokenize is None:
+            return replace(GUESSED, form="chat" if form == "chat" else "text")
+        return learn(self.tokenize, form, self.count_chat)
 
     def count(self, text: str) -> int:
         """Tokens of a text; without tokenizer a guess: four tokens are about three words."""
@@ -49,13 +57,16 @@ class Served:
 class _Tokenizer:
     """A server's ``POST /tokenize``, over one connection."""
 
-    def __init__(self, url: str, model: str, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
-        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/tokenize"
+    def __init__(self, target: Target, model: str) -> None:
+        self._connection = (
+            http.client.HTTPConnection(target.host, target.port, timeout=_TIMEOUT_S)
+            if target.tls is None
+            else http.client.HTTPSConnection(target.host, target.port, timeout=_TIMEOUT_S, context=target.tls)
+        )
+        self._path = target.base_path + "/tokenize"
         self._model = model
-        self._headers = {"Content-Type": "application/json", **headers}
+        lines = target.headers.decode("latin-1").splitlines()
+        self._headers = dict(line.split(": ", 1) for line in lines) | {"Content-Type": "application/json"}
 
     def ask(self, body: dict[str, Any]) -> "_Tokenized | None":
         """None if the server doesn't answer such a question."""
@@ -91,15 +102,11 @@ class _Tokenized(msgspec.Struct):
 
 
 @contextmanager
-def asking(url: str, model: str, form: Form, headers: Mapping[str, str]) -> Iterator[Served]:
+def asking(target: Target, model: str, form: Form) -> Iterator[Served]:
     """What a server tells of its model, which it can be asked for as long as the ``with`` lasts. One without
     ``/tokenize`` tells nothing.
-
-    Args:
-        url: of the server, with or without ``/v1``.
-        headers: of every request, such as ``Authorization``.
     """
-    tokenizer = _Tokenizer(url, model, headers)
+    tokenizer = _Tokenizer(target, model)
     try:
         first = tokenizer.ask({"prompt": "a"})
         yield Served(form, first.max_model_len, tokenizer.tokenize, tokenizer.count_chat) if first else Served(form)
