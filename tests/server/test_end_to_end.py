@@ -1,5 +1,6 @@
 """The real model behind the real command, as a user starts it."""
 
+import fcntl
 import json
 import os
 import re
@@ -137,6 +138,20 @@ def test_it_answers(served: Served) -> None:
         model=served.model, prompt="The capital of France is", max_tokens=8, temperature=0
     )
     assert "Paris" in text.choices[0].text
+
+
+def test_whoever_reads_the_log_may_stop(smollm2_path: Path) -> None:
+    """F9: a pipe that nobody reads. Logging to it used to stop the whole server once it was full."""
+    served = Served(smollm2_path)
+    assert served.process.stderr is not None
+    capacity = fcntl.fcntl(served.process.stderr.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+    num_written = 0
+    with httpx.Client(base_url=served.url, timeout=20) as client:
+        while num_written < 3 * capacity:
+            num_written += len(client.get("/v1/models", headers={"x-request-id": "r" * 64}).headers["x-request-id"])
+    assert served.chat(max_tokens=4, temperature=0).usage.completion_tokens == 4
+    log = served.stop()
+    assert log.count("r" * 64) == num_written // 64, "all of it was kept meanwhile"
 
 
 def test_choices_differ_and_repeat(served: Served) -> None:

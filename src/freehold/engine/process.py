@@ -151,6 +151,7 @@ def _leave(channel: Channel[ToEngine], last: FromEngine) -> NoReturn:
 
 def _reject(error: FrameError) -> NoReturn:
     _log.error("the engine's process ends, as it can't read what the server sends: %s", error)
+    logging.shutdown()
     os._exit(EXIT_FAILED)
 
 

@@ -17,7 +17,6 @@ import os
 import shlex
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -261,7 +260,7 @@ async def _load_or_leave(
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if leaving.done():
         _log.info("stopped while the model was loading")
-        sys.stderr.flush()
+        logging.shutdown()
         # Loading can't be interrupted, and nothing has been written or accepted.
         os._exit(0)
     leaving.cancel()

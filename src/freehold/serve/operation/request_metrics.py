@@ -6,6 +6,7 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from freehold.access.usage import OUTCOMES
+from freehold.logs import num_dropped
 from freehold.serve.operation.counts import REJECTIONS, Counts
 from freehold.serve.operation.families import Families
 from freehold.serve.operation.timings import Ending, Timings
@@ -47,6 +48,8 @@ def request_families(families: Families, counts: Counts) -> Iterator[Metric]:
     for (_, outcome), used in counts.used.items():
         outcomes[outcome] += used.requests
     yield families.counters("freehold:requests", "Requests to generate, by how they ended.", "outcome", outcomes)
+    text = "Lines of the server's log that were lost, as nobody took them."
+    yield families.counter("freehold:log_lines_dropped", text, num_dropped())
 
 
 def trace_families(families: Families, tracing: Tracing | None) -> Iterator[Metric]:
