@@ -1,5 +1,6 @@
 """Planted causes, and the sentence that the live page tells of each: on a real socket, with a script for a model."""
 
+import itertools
 import socket
 import threading
 import time
@@ -51,17 +52,19 @@ def told(server: Server, code: str, words: str = "") -> Json:
 
 
 @contextmanager
-def asking(server: Server, bodies: Iterable[Json], pause_s: float = 0.0) -> Iterator[None]:
-    """Completions at once, each again and again until the end."""
+def asking(server: Server, clients: Iterable[Iterable[Json]], pause_s: float = 0.0) -> Iterator[None]:
+    """Clients at once, each with completions one after the other until the end."""
     with ThreadPoolExecutor(32) as pool:
         is_over = threading.Event()
 
-        def ask(body: Json) -> None:
-            while not is_over.is_set():
+        def ask(bodies: Iterable[Json]) -> None:
+            for body in bodies:
+                if is_over.is_set():
+                    return
                 server.complete(**body)
                 time.sleep(pause_s)
 
-        futures = [pool.submit(ask, body) for body in bodies]
+        futures = [pool.submit(ask, bodies) for bodies in clients]
         try:
             yield
         finally:
@@ -69,6 +72,11 @@ def asking(server: Server, bodies: Iterable[Json], pause_s: float = 0.0) -> Iter
             server.stop()
         for future in futures:
             future.exception()  # the server has ended under it, perhaps
+
+
+def again(**body: Any) -> Iterator[Json]:
+    """The same for ever."""
+    return itertools.repeat(body)
 
 
 def prompt(number: int, num_tokens: int) -> list[int]:
@@ -84,7 +92,7 @@ def test_queue(start: Start) -> None:
     """More come than have rows, and the KV cache has room."""
     server = start(engine={"max_num_seqs": 2})
     server.says(*words(2000, 0.01))
-    with asking(server, [{"max_tokens": 1000}] * 6):
+    with asking(server, [again(max_tokens=1000)] * 6):
         found = told(server, "rows", "max_num_seqs reached (2 of 2 run, 4 wait), KV")
         assert found["sentence"].endswith("raise --max-num-seqs")
         assert found["settings"] == ["--max-num-seqs"]
@@ -96,7 +104,7 @@ def test_no_blocks_for_the_next(start: Start) -> None:
     """Each prompt takes most of the KV cache, so they run one after the other though there are rows."""
     server = start(engine={"max_num_seqs": 8, **SMALL_KV})
     server.says(*words(2000, 0.01))
-    with asking(server, [{"prompt": prompt(i, 180), "max_tokens": 20} for i in range(3)]):
+    with asking(server, [again(prompt=prompt(i, 180), max_tokens=20) for i in range(3)]):
         found = told(server, "kv_full")
         assert found["sentence"].startswith("KV full: ")
         assert "--max-num-seqs" not in found["sentence"]
@@ -107,7 +115,7 @@ def test_thrashing(start: Start) -> None:
     """All fit when they start, and take each other's blocks when they grow."""
     server = start(engine={"max_num_seqs": 8, **SMALL_KV})
     server.says(*words(2000, 0.01))
-    with asking(server, [{"prompt": prompt(i, 40), "max_tokens": 150} for i in range(4)]):
+    with asking(server, [again(prompt=prompt(i, 40), max_tokens=150) for i in range(4)]):
         found = told(server, "kv_thrashing", "KV full: thrashing: running requests lost their blocks")
         assert found["severity"] == "critical"
         tier = live(server)["now"]["kv"]["tiers"][0]
@@ -119,11 +127,26 @@ def test_long_prompt(start: Start) -> None:
     server = start(engine={"max_num_seqs": 8, "max_num_batched_tokens": 64})
     server.scripts.token_s = 0.003
     server.says("ok")
-    with asking(server, [{"prompt": prompt(0, 7000)}]):
+    with asking(server, [again(prompt=prompt(0, 7000))]):
         wait_until(lambda: server.engine.num_live == 1)
-        with asking(server, [{"prompt": prompt(i, 20), "max_tokens": 1} for i in range(1, 4)]):
+        with asking(server, [again(prompt=prompt(i, 20), max_tokens=1) for i in range(1, 4)]):
             found = told(server, "long_prompt", "(7000 tokens, 64 fit in a step, 3 others wait)")
             assert "--max-num-batched-tokens" in found["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("answering", "code", "flag"),
+    [(1, "prefill_beside_answers", "--itl-target-ms"), (0, "prefill", "--max-num-batched-tokens")],
+)
+@pytest.mark.slow
+def test_prompts_that_take_long(start: Start, answering: int, code: str, flag: str) -> None:
+    """They come one after the other, while answers grow, so that they are computed in small pieces; or alone."""
+    server = start(engine={"max_num_seqs": 8, "itl_target_ms": 20.0})
+    server.scripts.token_s = 0.001
+    server.says(*words(2000, 0.0))
+    prompts = ({"prompt": prompt(number, 1500), "max_tokens": 1} for number in itertools.count(1))
+    with asking(server, [prompts, *[again(max_tokens=2000)] * answering]):
+        assert f"raise {flag}" in told(server, code)["sentence"]
 
 
 def test_slow_clients(start: Start) -> None:
@@ -148,7 +171,7 @@ def test_tokenizing(start: Start) -> None:
     gate = threading.Event()
     server.service.lanes._long.submit(gate.wait)
     try:
-        with asking(server, [{"prompt": "Hi " * LONG_BYTES, "max_tokens": 1}]):
+        with asking(server, [again(prompt="Hi " * LONG_BYTES, max_tokens=1)]):
             told(server, "tokenizing", "wait until prompts are tokenized (1 now)")
             gate.set()
     finally:
@@ -158,7 +181,7 @@ def test_tokenizing(start: Start) -> None:
 def test_computing_without_a_pause(start: Start) -> None:
     server = start(engine={"max_num_seqs": 8})
     server.says(*words(2000, 0.01))
-    with asking(server, [{"max_tokens": 1000}] * 2):
+    with asking(server, [again(max_tokens=1000)] * 2):
         told(server, "compute", "2 run")
 
 
@@ -166,7 +189,7 @@ def test_nothing_binds(start: Start) -> None:
     """Answers come and go together, with pauses between them."""
     server = start(engine={"max_num_seqs": 8})
     server.says(*words(3, 0.1))
-    with asking(server, [{"n": 4, "max_tokens": 20}], pause_s=0.2):
+    with asking(server, [again(n=4, max_tokens=20)], pause_s=0.2):
         assert told(server, "nothing", " of 8 run")["severity"] == "ok"
 
 

@@ -51,7 +51,13 @@ def test_requests_are_listed_with_their_stages(start: Start) -> None:
     found = until(server, lambda found: found["latencies"][0]["ttft"]["count"] == 1)
     [line] = found["requests"]["ended"]
     assert (line["surface"], line["stage"], line["status"], line["outcome"]) == ("chat", "ended", 200, "stop")
-    assert 0 < line["tokenized_s"] <= line["queued_s"] <= line["first_token_s"] < line["ended_s"]
+    offsets = [line[f"{stage}_s"] for stage in ("tokenized", "queued", "started", "first_token", "ended")]
+    assert offsets == sorted(offsets)
+    assert offsets[0] > 0
+    minute = found["latencies"][0]
+    assert {minute[name]["count"] for name in ("ttft", "tokenize", "queue", "prefill")} == {1}
+    parts = sum(minute[name]["mean_s"] for name in ("tokenize", "queue", "prefill"))
+    assert parts == pytest.approx(minute["ttft"]["mean_s"], abs=1e-4), "stages leave no gap"
     assert line["num_prompt_tokens"] > 10
     assert line["num_output_tokens"] == 3
     assert "one" not in server.http.get("/debug/live").text

@@ -9,7 +9,7 @@ from functools import partial
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, FreeholdError, RequestError
-from freehold.protocol import Finish, Grammar
+from freehold.protocol import Finish, Grammar, Tokens
 from freehold.serve.entrance.record import Record
 from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
 from freehold.serve.service import Service
@@ -157,6 +157,8 @@ async def _answer(engine: AsyncEngine, index: int, job: Job, record: Record) -> 
     async with aclosing(engine.generate(job.generate, partial(record.note_finish, index), take)) as events:
         async for event in events:
             if not isinstance(event, Finish):
+                if isinstance(event, Tokens) and event.started_s is not None:
+                    record.note_begun(event.started_s)
                 was_stopped = job.text.stopped
                 delta = job.text.push(event)
                 if job.text.stopped and not was_stopped:

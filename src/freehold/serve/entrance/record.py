@@ -87,6 +87,7 @@ class Record:
         notes: for its trace; None if it isn't traced.
         tokenized_s: when its prompt was known; seconds of the monotonic clock, as all that follow.
         queued_s: when it went into the engine.
+        begun_s: when the engine began to compute any of its answers; known once its first token came.
         last_s: when its newest token came.
         stages: of each answer that has ended in the engine.
         ended_s: when its reply was complete or broken off.
@@ -107,6 +108,7 @@ class Record:
         self.first_s: float | None = None
         self.tokenized_s: float | None = None
         self.queued_s: float | None = None
+        self.begun_s: float | None = None
         self.last_s: float | None = None
         self.ended_s: float | None = None
         self.stages: list[Stages] = []
@@ -181,6 +183,10 @@ class Record:
         if answer is None:
             answer = self.answers[index] = AnswerProgress()
         return answer
+
+    def note_begun(self, begun_s: float) -> None:
+        """The engine has begun with one of the answers at that time."""
+        self.begun_s = begun_s if self.begun_s is None else min(self.begun_s, begun_s)
 
     @property
     def outcome(self) -> str:

@@ -81,9 +81,7 @@ class Board(Watcher):
     def saw_tokens(self, record: Record, answer: AnswerProgress, num_tokens: int, gap_s: float | None) -> None:
         self._num_output += num_tokens
         if record.num_output_tokens == num_tokens:  # the first of any of its answers
-            self.history.measured("ttft", answer.first_s - record.started_s)
-            if record.tokenized_s is not None:
-                self.history.measured("tokenize", record.tokenized_s - record.started_s)
+            self._measure_first(record, answer.first_s)
         if gap_s is not None:
             for _ in range(num_tokens):
                 self.history.measured("itl", gap_s / num_tokens)
@@ -161,6 +159,15 @@ class Board(Watcher):
                 num_slow += 1
             record.num_unread_bytes = num_bytes
         return num_slow
+
+    def _measure_first(self, record: Record, first_s: float) -> None:
+        """The first token of any answer has come: how long its stages took."""
+        measured = self.history.measured
+        measured("ttft", first_s - record.started_s)
+        if record.tokenized_s is not None and record.begun_s is not None:
+            measured("tokenize", record.tokenized_s - record.started_s)
+            measured("queue", record.begun_s - record.tokenized_s)
+            measured("prefill", first_s - record.begun_s)
 
     def _measure(self, record: Record) -> None:
         """A request has ended: how long its stages took."""

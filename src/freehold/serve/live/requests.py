@@ -24,7 +24,6 @@ def requests_of(service: Service, since_s: float) -> Requests:
 
 def _line(service: Service, followed: Followed) -> RequestLine:
     record = followed.record
-    starts = [stages.started_s for stages in record.stages if stages.started_s is not None]
 
     def offset(at_s: float | None) -> float | None:
         return None if at_s is None else round(at_s - record.started_s, 6)
@@ -40,7 +39,7 @@ def _line(service: Service, followed: Followed) -> RequestLine:
         num_answers=record.num_answers,
         tokenized_s=offset(record.tokenized_s),
         queued_s=offset(record.queued_s),
-        started_s=offset(min(starts)) if starts else None,
+        started_s=offset(record.begun_s),
         first_token_s=offset(record.first_s),
         ended_s=offset(record.ended_s),
         num_prompt_tokens=record.num_prompt_tokens,
