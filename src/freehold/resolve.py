@@ -1,14 +1,13 @@
 """Flags, environment, configuration file and hardware become frozen configuration here, once.
 
 The only file that reads the environment. A row of `freehold.settings.SETTINGS` is a flag (``--max-num-seqs``), a
-variable (``FREEHOLD_MAX_NUM_SEQS``) and a key of the TOML file that ``--config`` names (``max_num_seqs``). The first
-that gives a value wins, in this order: flag, environment, file, default. What no row knows is refused, with the nearest
-names.
+variable (``FREEHOLD_MAX_NUM_SEQS``) and a key of the file that ``--config`` names (``max_num_seqs``), TOML or YAML.
+The first that gives a value wins, in this order: flag, environment, file, default. What no row knows is refused, with
+the nearest names.
 """
 
 import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from freehold import tracing_settings
+from freehold import config_file, tracing_settings
 from freehold.config import EngineConfig, RecordConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
@@ -68,7 +67,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
 
     Args:
         flags: values by setting name, text or typed; None means that the flag was not given.
-        config: the TOML file; None means the one that ``FREEHOLD_CONFIG`` names, if any.
+        config: the TOML or YAML file; None means the one that ``FREEHOLD_CONFIG`` names, if any.
         machine: limits that defaults come from; None reads this machine's.
 
     Raises:
@@ -194,7 +193,7 @@ def engine_config(
 
     Args:
         model: store name, path or Hugging Face id.
-        config: a TOML file, as for `serve_config`.
+        config: a TOML or YAML file, as for `serve_config`.
         overrides: values by setting name, as in ``threads=2``; they win over the environment. None means not given.
 
     Raises as `serve_config` does.
@@ -246,10 +245,10 @@ def _collect(flags: Mapping[str, Any], environ: Mapping[str, str], config: Path 
     variables = {s.variable: s.name for s in SETTINGS}
     config_path = config or (Path(environ[_CONFIG_VARIABLE]) if environ.get(_CONFIG_VARIABLE) else None)
     if config_path is not None:
-        for key, value in _read_file(config_path).items():
-            name = key.replace("-", "_")
-            _require_known(name, SETTINGS_BY_NAME, f"key {key!r} in {config_path}")
-            given[name] = (value, f"{config_path}")
+        for entry in config_file.read(config_path):
+            name = entry.key.replace("-", "_")
+            _require_known(name, SETTINGS_BY_NAME, f"key {entry.key!r} in {entry.source}")
+            given[name] = (entry.value, entry.source)
     for variable, value in environ.items():
         if variable.startswith(PREFIX) and variable != _CONFIG_VARIABLE:
             _require_known(variable, variables, f"environment variable {variable}")
@@ -296,15 +295,6 @@ def _require_known(name: str, known: Iterable[str], what: str) -> None:
             f"unknown {what}; "
             + (f"did you mean {' or '.join(near)}?" if near else "`freehold serve --help` lists the settings")
         )
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"can't read the configuration file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the configuration file {path} is not TOML: {error}") from None
 
 
 def _served_name(model: str) -> str:

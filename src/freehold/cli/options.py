@@ -15,7 +15,9 @@ from freehold.settings import SETTINGS, Setting
 ModelArgument = Annotated[
     str | None, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.", show_default=False)
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.", show_default=False)]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="TOML or YAML file with settings.", show_default=False)
+]
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of the model store; FREEHOLD_HOME sets it too.", show_default=False),

@@ -127,6 +127,10 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
     file = tmp_path / "all.toml"
     file.write_text("".join(f"{name} = {text!r}\n" for name, text in texts.items()))
     from_file = resolve.serve_config({}, file, MACHINE)
+    yaml = tmp_path / "all.yaml"
+    yaml.write_text("".join(f"{name}: {text}\n" for name, text in texts.items()))
+    from_yaml = resolve.serve_config({}, yaml, MACHINE)
+    assert (from_yaml.engine, from_yaml.serve) == (from_file.engine, from_file.serve)
     for setting in SETTINGS:
         monkeypatch.setenv(setting.variable, texts[setting.name])
     from_environment = resolve.serve_config({}, machine=MACHINE)
