@@ -41,6 +41,7 @@ class Behaviour:
         fault_at: before this chunk.
         line_end: of events.
         cached: tokens of the prompt that the usage calls cached.
+        hangs_up: after the answer, though nothing in it said so.
     """
 
     first_s: float = 0.0
@@ -64,6 +65,7 @@ class Behaviour:
     fault_at: int = 0
     line_end: str = "\n"
     cached: int = 0
+    hangs_up: bool = False
 
 
 @dataclass
@@ -156,6 +158,8 @@ class Stub:
             raise ConnectionError
         answer = _Answer(path, how, truth, writer)
         await (answer.stream if body.get("stream") else answer.whole)(body.get("max_tokens", 16))
+        if how.hangs_up:
+            raise ConnectionError
 
 
 class _Answer:

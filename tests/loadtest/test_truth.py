@@ -175,3 +175,10 @@ def test_https(tmp_path: Path) -> None:
 def test_connections_are_kept_and_reused(against: Against) -> None:
     run = against(num_prompts=40, concurrency=4)
     assert len({truth.connection for _, truth in run.pairs}) <= 5
+
+
+def test_a_server_that_hangs_up_without_a_word_loses_nothing(against: Against) -> None:
+    """As llama.cpp's does after each stream, though it said that it keeps the connection."""
+    run = against({"hangs_up": True, "gap_s": 0.005}, num_prompts=20, concurrency=2)
+    check_against_truth(run)
+    assert len({truth.connection for _, truth in run.pairs}) == 20

@@ -24,9 +24,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "preemptions": ("vllm:num_preemptions",),
     "prompt_tokens": ("vllm:prompt_tokens", "llamacpp:prompt_tokens", "sglang:prompt_tokens"),
     "generation_tokens": ("vllm:generation_tokens", "llamacpp:tokens_predicted", "sglang:generation_tokens"),
-    "num_drafts": ("vllm:spec_decode_num_drafts",),
-    "draft_tokens": ("vllm:spec_decode_num_draft_tokens",),
-    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens",),
+    "num_drafts": ("vllm:spec_decode_num_drafts", "llamacpp:spec_decode_num_drafts"),
+    "draft_tokens": ("vllm:spec_decode_num_draft_tokens", "llamacpp:spec_decode_num_draft_tokens"),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens", "llamacpp:spec_decode_num_accepted_tokens"),
     "prefill_sum_s": ("vllm:request_prefill_time_seconds_sum",),
     "prefill_count": ("vllm:request_prefill_time_seconds_count",),
 }  # fmt: skip

@@ -11,6 +11,10 @@ from freehold.loadtest.client.failures import FailedRequestError
 OnBody = Callable[[bytes, float], None]
 
 
+class ClosedUnansweredError(FailedRequestError):
+    """The connection was closed before a byte of the response came."""
+
+
 class Response:
     """What came back, as far as the connection knows.
 
@@ -54,7 +58,8 @@ class Connection(asyncio.Protocol):
                 the request.
 
         Raises:
-            FailedRequestError: the connection breaks, or what comes is no HTTP.
+            ClosedUnansweredError: the connection is closed before a byte of the response came.
+            FailedRequestError: it breaks later, or what comes is no HTTP.
         """
         assert self._transport is not None
         self._ended = asyncio.get_running_loop().create_future()
@@ -113,7 +118,7 @@ class Connection(asyncio.Protocol):
         if exc is None and self._ends_with_connection:
             self.on_message_complete()
         elif self._response.first_byte_s is None:
-            self._fail(FailedRequestError("dropped", "the connection was closed before anything came"))
+            self._fail(ClosedUnansweredError("dropped", "the connection was closed before anything came"))
         else:
             self._fail(FailedRequestError("dropped", "the connection was closed within the answer"))
 

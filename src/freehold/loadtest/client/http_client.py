@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
-from freehold.loadtest.client.connection import Connection, OnBody, Response
+from freehold.loadtest.client.connection import ClosedUnansweredError, Connection, OnBody, Response
 from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.target import Target
 
@@ -35,6 +35,7 @@ class HttpClient:
         self.target = target
         self._timeout_s = timeout_s
         self._idle: list[Connection] = []  # the one used last at the end
+        self._reuses = True
 
     async def post(self, path: str, body: bytes, request_id: str, on_body: OnBody) -> Response:
         """Send a request; a successful answer's body goes to `on_body` as it arrives.
@@ -63,34 +64,47 @@ class HttpClient:
 
     async def _request(self, data: bytes, on_body: OnBody) -> Response:
         began_s = perf_counter()
-        refusal: list[bytes] = []
         try:
             async with asyncio.timeout(self._timeout_s):
-                connection = await self._connect()
-
-                def take(part: bytes, now_s: float) -> None:
-                    if connection.status == 200:
-                        on_body(part, now_s)
-                    elif sum(map(len, refusal)) < _MAX_ERROR_BYTES:
-                        refusal.append(part)
-
-                response = await connection.request(data, take)
+                return await self._exchange(data, on_body)
         except TimeoutError:
             raise FailedRequestError("timeout", f"no end after {perf_counter() - began_s:.1f} s") from None
-        if connection.is_open:
+
+    async def _exchange(self, data: bytes, on_body: OnBody) -> Response:
+        """Send a request over a connection that is open, or else over a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and perf_counter() - connection.idle_since_s < MAX_IDLE_S:
+                try:
+                    return await self._exchange_over(connection, data, on_body)
+                except ClosedUnansweredError:
+                    # Some servers (llama.cpp's after a stream) close connections that they had said to keep. They
+                    # haven't seen the request; nor is there any sense in trying that again and again.
+                    self._reuses = False
+                    break
+            connection.close()
+        return await self._exchange_over(await self._connect(), data, on_body)
+
+    async def _exchange_over(self, connection: Connection, data: bytes, on_body: OnBody) -> Response:
+        refusal: list[bytes] = []
+
+        def take(part: bytes, now_s: float) -> None:
+            if connection.status == 200:
+                on_body(part, now_s)
+            elif sum(map(len, refusal)) < _MAX_ERROR_BYTES:
+                refusal.append(part)
+
+        response = await connection.request(data, take)
+        if connection.is_open and self._reuses:
             self._idle.append(connection)
+        else:
+            connection.close()
         if response.status != 200:
             text = b"".join(refusal).decode(errors="replace")
             raise FailedRequestError("http_error", f"HTTP {response.status}: {text}", status=response.status)
         return response
 
     async def _connect(self) -> Connection:
-        """A connection that nobody uses, or else a new one."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open and perf_counter() - connection.idle_since_s < MAX_IDLE_S:
-                return connection
-            connection.close()
         target = self.target
         try:
             _, connection = await asyncio.get_running_loop().create_connection(

@@ -1,0 +1,128 @@
+"""Freehold's load tester beside GuideLLM, on the same server, in turns A B B A.
+
+    python benchmarks/load_testers.py --guidellm PROGRAM [--url http://127.0.0.1:8000] [--streams 8] [--requests 80]
+
+PROGRAM is GuideLLM's command (`pip install guidellm` into an environment of its own). Without --url, both measure the
+stub server of the tests, whose answers take the same time each; with it, prompts are random words, no two alike. Words
+differ: GuideLLM's ITL is the TPOT of vLLM and of Freehold.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+STUB = Path(__file__).parents[1] / "tests" / "loadtest" / "stub.py"
+BEHAVIOUR = {"first_token_s": 0.1, "gap_s": 0.02}
+NUM_WORDS = 50
+
+ROWS = {  # our key; GuideLLM's metric, its figure, and its unit in ours
+    "mean_ttft_ms": ("time_to_first_token_ms", "mean", 1),
+    "median_ttft_ms": ("time_to_first_token_ms", "p50", 1),
+    "p95_ttft_ms": ("time_to_first_token_ms", "p95", 1),
+    "mean_tpot_ms": ("inter_token_latency_ms", "mean", 1),
+    "median_tpot_ms": ("inter_token_latency_ms", "p50", 1),
+    "mean_e2el_ms": ("request_latency", "mean", 1000),
+    "median_e2el_ms": ("request_latency", "p50", 1000),
+    "p95_e2el_ms": ("request_latency", "p95", 1000),
+    "request_throughput": ("requests_per_second", "mean", 1),
+}
+
+
+def write_prompts(path: Path, arguments: argparse.Namespace, seed: int) -> None:
+    """Random words, a prompt a line."""
+    draw = random.Random(seed)
+    with path.open("w") as file:
+        for _ in range(arguments.requests):
+            prompt = " ".join(f"{draw.randrange(10**6)}" for _ in range(NUM_WORDS))
+            line = {"prompt": prompt, "output_tokens": arguments.output, "output_tokens_count": arguments.output}
+            file.write(json.dumps(line) + "\n")
+
+
+def guidellm(url: str, prompts: Path, arguments: argparse.Namespace) -> dict[str, float]:
+    """GuideLLM's figures, under our keys."""
+    folder = prompts.parent
+    backend: dict[str, Any] = {"kind": "openai_http", "target": url, "request_format": "/v1/completions"}
+    spec = {
+        "backend": {**backend, "validate_backend": False, "extras": {"body": {"ignore_eos": True}}},
+        "profile": {"kind": "concurrent", "streams": [arguments.streams]},
+        "data": [{"kind": "json_file", "path": str(prompts)}],
+        "constraints": [{"kind": "max_requests", "count": arguments.requests}],
+        "outputs": [{"kind": "json", "path": str(folder / "guidellm.json")}],
+    }
+    (folder / "spec.json").write_text(json.dumps({"spec": spec}))
+    subprocess.run(
+        [arguments.guidellm, "run", "-c", folder / "spec.json", "--disable-console"],
+        check=True, stdout=subprocess.DEVNULL, env={**os.environ, "HF_HUB_OFFLINE": "1"}, cwd=folder,
+    )  # fmt: skip
+    metrics = json.loads((folder / "guidellm.json").read_text())["benchmarks"][0]["metrics"]
+    return {key: unit * figure(metrics[name]["successful"], which) for key, (name, which, unit) in ROWS.items()}
+
+
+def figure(summary: Mapping[str, Any], which: str) -> float:
+    """A figure of one of GuideLLM's summaries."""
+    return float(summary["mean"] if which == "mean" else summary["percentiles"][which])
+
+
+def freehold(url: str, prompts: Path, arguments: argparse.Namespace) -> dict[str, float]:
+    """Ours."""
+    result = prompts.parent / "freehold.json"
+    data = ["--dataset-name", "custom", "--dataset-path", str(prompts)] if arguments.url else []
+    subprocess.run(
+        [sys.executable, "-m", "freehold", "bench", "--base-url", url, *data,
+         "--random-output-len", str(arguments.output), "--num-prompts", str(arguments.requests), "--ignore-eos",
+         "--max-concurrency", str(arguments.streams), "--num-warmups", "0", "--metrics-path", "", "--quiet",
+         "--result-filename", str(result)],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    found = json.loads(result.read_text())
+    return {key: float(found[key]) for key in ROWS}
+
+
+@contextlib.contextmanager
+def server(url: str | None) -> Iterator[str]:
+    """The server to measure."""
+    if url is not None:
+        yield url
+        return
+    command = [sys.executable, str(STUB), "--default", json.dumps(BEHAVIOUR)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stub:
+        assert stub.stdin is not None
+        assert stub.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{stub.stdout.readline().strip()}"
+        finally:
+            stub.stdin.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--guidellm", required=True, metavar="PROGRAM")
+    parser.add_argument("--url")
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--requests", type=int, default=80)
+    parser.add_argument("--output", type=int, default=64)
+    arguments = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {"freehold": [], "guidellm": []}
+    with server(arguments.url) as url, tempfile.TemporaryDirectory() as folder:
+        for turn, measure in enumerate((freehold, guidellm, guidellm, freehold)):
+            prompts = Path(folder) / f"prompts-{turn}.jsonl"
+            write_prompts(prompts, arguments, turn)
+            found[measure.__name__].append(measure(url, prompts, arguments))
+    print(f"{'':20}{'freehold':>22}{'guidellm':>22}{'difference':>12}")
+    for key in ROWS:
+        ours, theirs = ([run[key] for run in found[name]] for name in ("freehold", "guidellm"))
+        cells = (", ".join(f"{value:.2f}" for value in values) for values in (ours, theirs))
+        print(f"{key:20}{''.join(f'{cell:>22}' for cell in cells)}{fmean(ours) / fmean(theirs) - 1:>12.1%}")
+
+
+if __name__ == "__main__":
+    main()
