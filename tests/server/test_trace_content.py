@@ -105,6 +105,28 @@ def test_each_answer_and_each_prompt_of_a_completion(traced: Traced) -> None:
     assert "gen_ai.input.messages" not in traced.request("ids")[0].attributes
 
 
+@pytest.mark.parametrize("convention", ["released", "latest"])
+def test_what_otlp_cannot_hold_is_told_as_text(text: TextAssets, start: Start, convention: str) -> None:
+    """Nothing that a client sends takes its span away, or those of others that go out with it."""
+    deep, large = "[" * 5000 + "]" * 5000, '{"large": [1' + "0" * 30 + ", -18446744073709551616, 7]}"
+    with receiving_at_once() as receiver:
+        server = starting_with_content(text, start, receiver.url, convention=convention)
+        server.says("ok")
+        for name, arguments in (("deep", f'{{"x": {deep}}}'), ("large", large), ("broken", '{"x": "\\ud800"}')):
+            call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+            messages = [{"role": "assistant", "tool_calls": [call]}, *server.messages]
+            Traced(server, receiver).chat(name, messages=messages, seed=2**64 - 1)
+            say = receiver.request(name)[0].attributes
+            assert "gen_ai.request.seed" not in say
+            told = say.get("gen_ai.input.messages")
+            told = json.loads(told) if isinstance(told, str) else told
+            taken = told[0]["parts"][0]["arguments"]
+            if name == "large":
+                assert taken == {"large": ["1" + "0" * 30, "-18446744073709551616", 7]}
+            else:
+                assert taken == arguments
+
+
 def test_what_is_too_long_is_left_out_whole(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "MAX_CONTENT_BYTES", 500)
     traced.server.says("ok")

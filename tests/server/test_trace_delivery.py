@@ -22,7 +22,10 @@ from tests.server.traced import Traced, stages_of
 from freehold.config import TracingConfig
 from freehold.errors import ConfigError
 from freehold.serve import server as lifecycle
-from freehold.serve.tracing import tracing
+from freehold.serve.entrance.record import Record
+from freehold.serve.tracing import otlp, spans, tracing
+from freehold.serve.tracing.notes import RequestNotes
+from freehold.serve.tracing.spans import Within
 
 TIMEOUT_S = 60.0
 
@@ -115,6 +118,26 @@ def test_an_endpoint_that_comes_back_gets_what_comes_then(start: Start, monkeypa
         traced.chat("found")
         traced.request("found")
         assert "lost" not in {span.attributes.get("gen_ai.request.id") for span in receiver.spans}
+
+
+def test_a_request_whose_spans_cannot_be_made_takes_none_with_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "LINGER_S", 0.2)
+    described = spans.spans_within
+
+    def fails_for_one(notes: RequestNotes, record: Record) -> Iterator[Within]:
+        if record.request_id == "faulty":
+            raise ValueError("a fault of ours")
+        return described(notes, record)
+
+    monkeypatch.setattr(otlp, "spans_within", fails_for_one)
+    with receiving() as receiver:
+        traced = Traced(start(tracing=TracingConfig(endpoint=receiver.url)), receiver)
+        traced.server.says("ok")
+        for name in ("before", "faulty", "after"):
+            assert traced.chat(name).status_code == 200
+        assert stages_of(traced.request("before")[1]) == stages_of(traced.request("after")[1])
+        service = traced.server.service
+        wait_until(lambda: service.tracing is not None and service.tracing.num_lost == 1)
 
 
 class Process:

@@ -1,6 +1,7 @@
 """Whose trace a request becomes a part of, and whether it is traced at all, as W3C's headers say."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -80,6 +81,14 @@ def test_a_parent_that_is_none_begins_a_trace(traced: Traced, parent: str) -> No
     assert traced.chat(name, {"traceparent": parent.encode("latin-1")}).status_code == 200  # type: ignore[dict-item]
     span, _ = traced.request(name)
     assert (span.parent_id, span.trace_id == TRACE) == ("", False)
+
+
+@pytest.mark.parametrize("state", ["", "=", "a=b,a=c", "x" * 5000, ",".join(f"k{n}=v" for n in range(100)), "\xe9=1"])
+def test_a_tracestate_that_is_none_leaves_the_parent(traced: Traced, state: str) -> None:
+    name = f"state-{len(state)}-{hash(state)}"
+    headers: Any = {"traceparent": SAMPLED, "tracestate": state.encode("latin-1")}
+    assert traced.chat(name, headers).status_code == 200
+    assert traced.request(name)[0].parent_id == PARENT
 
 
 def test_of_two_parents_none_counts(traced: Traced) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from freehold.serve.tracing.outbox import Outbox
+from freehold.serve.tracing.outbox import Outbox, Room
 
 WAIT_S = 30.0
 
@@ -40,9 +40,15 @@ def sender() -> Iterator[Sender]:
 
 
 def outbox(
-    sender: Sender, *, max_items: int = 100, max_bytes: int = 1000, max_batch: int = 4, linger_s: float = 0.0
+    sender: Sender,
+    *,
+    max_items: int = 100,
+    max_bytes: int = 1000,
+    max_batch: int = 4,
+    max_batch_bytes: int = 100,
+    linger_s: float = 0.0,
 ) -> Outbox[int]:
-    return Outbox(sender, max_items=max_items, max_bytes=max_bytes, max_batch=max_batch, linger_s=linger_s)
+    return Outbox(sender, room=Room(max_items, max_bytes), batch=Room(max_batch, max_batch_bytes), linger_s=linger_s)
 
 
 def test_all_is_sent_in_order_and_in_batches(sender: Sender) -> None:
@@ -53,6 +59,17 @@ def test_all_is_sent_in_order_and_in_batches(sender: Sender) -> None:
     assert sender.sent == list(range(9))
     assert max(map(len, sender.batches)) == 4, "full batches don't linger, and none is larger"
     assert box.num_lost == 0
+
+
+def test_batches_are_bounded_in_bytes_but_for_what_is_longer_itself(sender: Sender) -> None:
+    sender.free.clear()
+    box = outbox(sender, max_batch_bytes=10)
+    for item, num_bytes in enumerate((1, 4, 6, 1, 500, 3, 3)):
+        box.put(item, num_bytes)
+        assert sender.entered.wait(WAIT_S)
+    sender.free.set()
+    box.close(WAIT_S)
+    assert sender.batches == [[0], [1, 2], [3], [4], [5, 6]]
 
 
 def test_the_first_waits_for_others_for_a_while(sender: Sender) -> None:

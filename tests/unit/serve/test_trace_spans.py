@@ -20,7 +20,7 @@ def finish(stages: Stages | None, **fields: Any) -> Finish:
 
 def notes_of(*finishes: Finish | None, **fields: Any) -> RequestNotes:
     answers = [AnswerNotes(finish=one) for one in finishes]
-    told = {"span": None, "trace_id": "", "operation": "chat", "with_content": False, "began_s": 1.0, "unix_s": 0.0}
+    told = {"place": None, "trace_id": "", "operation": "chat", "with_content": False, "began_s": 1.0, "unix_s": 0.0}
     return RequestNotes(**{**told, "answers": answers, "ended_s": 9.0, **fields})
 
 

@@ -8,6 +8,7 @@ from msgspec import UnsetType
 from freehold.observe import genai
 from freehold.serve.entrance.record import Record
 from freehold.serve.schema import ChatRequest, CompletionRequest, Message, SamplingFields, TextPart
+from freehold.serve.tracing.content import MAX_INTEGER
 from freehold.serve.tracing.notes import Asked, Attributes
 
 MAX_NAME_LENGTH = 200
@@ -64,7 +65,7 @@ def _attributes(body: SamplingFields, max_tokens: int | None) -> Attributes:
         genai.REQUEST_TEMPERATURE: body.temperature,
         genai.REQUEST_TOP_P: body.top_p,
         genai.REQUEST_TOP_K: body.top_k,
-        genai.REQUEST_SEED: body.seed,
+        genai.REQUEST_SEED: body.seed if (body.seed or 0) <= MAX_INTEGER else None,
         genai.REQUEST_STOP_SEQUENCES: stop,
         genai.REQUEST_FREQUENCY_PENALTY: body.frequency_penalty,
         genai.REQUEST_PRESENCE_PENALTY: body.presence_penalty,

@@ -11,6 +11,10 @@ from freehold.text.parts import Message as Said
 
 Part = dict[str, Any]
 
+MAX_NESTED = 64
+"""Lists and objects in a call's arguments. Whoever takes more apart goes as deep."""
+MAX_INTEGER = 2**63 - 1
+
 _FINISH_REASONS = {"tool_calls": "tool_call"}
 """Where the conventions spell them in their own way."""
 
@@ -38,7 +42,7 @@ def said(message: Said, reason: str) -> Part:
 
 def defined(tools: Sequence[Tool]) -> list[Part]:
     """The tools that the model may call."""
-    definitions = [msgspec.to_builtins(tool.function) for tool in tools]
+    definitions = [_bounded(msgspec.to_builtins(tool.function)) for tool in tools]
     return [{"type": "function", **definition} for definition in definitions]
 
 
@@ -64,8 +68,22 @@ def _call(call_id: str | None, name: str, arguments: str) -> Part:
 
 
 def _json(arguments: str) -> Any:
-    """Arguments as what they mean; of a call that was cut short, as far as they were written."""
+    """Arguments as what they mean; as they were written if the call was cut short, or they mean too much."""
+    if arguments.count("[") + arguments.count("{") > MAX_NESTED:
+        return arguments
     try:
-        return msgspec.json.decode(arguments)
+        return _bounded(msgspec.json.decode(arguments))
     except msgspec.DecodeError:
         return arguments
+
+
+def _bounded(value: Any) -> Any:
+    """A value without integers that OTLP can't hold."""
+    match value:
+        case dict():
+            return {name: _bounded(inner) for name, inner in value.items()}
+        case list():
+            return [_bounded(inner) for inner in value]
+        case int() if abs(value) > MAX_INTEGER:
+            return str(value)
+    return value

@@ -69,7 +69,7 @@ class RequestNotes:
     """One request. Moments are seconds of the monotonic clock.
 
     Attributes:
-        span: whatever the tracer made of its begin.
+        place: whatever the tracer knows of where it stands.
         operation: what is done, by the conventions' name.
         unix_s: what makes a moment Unix time.
         asked: None if that was never understood.
@@ -78,7 +78,7 @@ class RequestNotes:
         on_complete: called once all is known that the engine tells of its answers, if that is after the request's end.
     """
 
-    span: Any
+    place: Any
     trace_id: str
     operation: str
     with_content: bool

@@ -1,16 +1,30 @@
-"""OpenTelemetry's SDK: spans from notes, and their way out as OTLP over HTTP. Only loaded where traces are wanted."""
+"""OpenTelemetry's SDK: spans from notes, and their way out as OTLP over HTTP. Only loaded where traces are wanted.
+
+Spans are made when all is known of them, in one go: the SDK's way, which is to open one and add to it, takes twice the
+time. What is whose part and what is sampled is the SDK's business, and so are encoding and sending.
+"""
 
 import logging
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id, set_span_in_context
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    format_trace_id,
+    get_current_span,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from freehold import __version__
@@ -29,8 +43,27 @@ _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in which trace a request's span stands.
+
+    Attributes:
+        parent: the span that it is a part of; None begins a trace.
+        attributes: what is known from the beginning.
+    """
+
+    context: SpanContext
+    parent: SpanContext | None
+    attributes: Attributes
+
+    @property
+    def trace_id(self) -> str:
+        """As ``traceparent`` spells it."""
+        return format_trace_id(self.context.trace_id)
+
+
 class OtlpTracer:
-    """Begins spans in the event loop, and ends and sends them in another thread."""
+    """Finds requests' places in the event loop; makes and sends their spans in another thread."""
 
     def __init__(self, config: TracingConfig, model: str) -> None:
         """
@@ -42,35 +75,32 @@ class OtlpTracer:
         self._endpoint = config.endpoint
         self._environment = dict(config.resource).get(genai.ENVIRONMENT, "")
         self._convention = genai.CONVENTIONS[config.convention]
+        self._resource = _Resource(Resource.create(resource).attributes)
+        self._scope = InstrumentationScope("freehold", __version__)
         self._propagator = TraceContextTextMapPropagator()
-        self._ended = _Ended()
+        self._sampler = ParentBased(TraceIdRatioBased(config.ratio))
+        self._ids = RandomIdGenerator()
         self._exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=dict(config.headers))
         self._complaints = _Complaints()
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # what it warns of, clients bring about
         logging.getLogger(_EXPORTER_LOG).addFilter(self._complaints)
-        provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(config.ratio)),
-            resource=Resource.create(resource),
-            shutdown_on_exit=False,
-        )
-        provider.add_span_processor(self._ended)
-        self._tracer = provider.get_tracer("freehold", __version__)
 
-    def begin(self, headers: Mapping[str, str], name: str, attributes: Attributes, began_ns: int) -> Span | None:
-        """The span of a request, as a part of the trace that it brings along, if any; None if it isn't traced.
+    def place(self, headers: Mapping[str, str], name: str, attributes: Attributes) -> Place | None:
+        """The place of a request in the trace that it brings along, or in a new one; None if it isn't traced.
 
         Args:
             headers: ``traceparent`` and ``tracestate``, where the request has them.
-            began_ns: Unix time in nanoseconds, as all such here.
+            name: of its span.
         """
-        context = self._propagator.extract(headers)
-        span = self._tracer.start_span(name, context, kind=SpanKind.SERVER, attributes=attributes, start_time=began_ns)
-        return span if span.is_recording() else None
-
-    @staticmethod
-    def trace_id(span: Span) -> str:
-        """Of the trace that a span is a part of, as ``traceparent`` spells it."""
-        return format_trace_id(span.get_span_context().trace_id)
+        around = self._propagator.extract(headers)
+        parent = get_current_span(around).get_span_context()
+        trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
+        sampled = self._sampler.should_sample(around, trace_id, name, SpanKind.SERVER, attributes)
+        if sampled.decision is not Decision.RECORD_AND_SAMPLE:
+            return None
+        flags = TraceFlags(TraceFlags.SAMPLED)
+        context = SpanContext(trace_id, self._ids.generate_span_id(), False, flags, sampled.trace_state)
+        return Place(context, parent if parent.is_valid else None, attributes)
 
     def send(self, ended: Sequence[tuple[RequestNotes, Record]]) -> int:
         """Make spans of requests that have ended, and send them. Blocks.
@@ -78,17 +108,18 @@ class OtlpTracer:
         Returns:
             How many of the requests were lost.
         """
-        try:
-            for notes, record in ended:
-                self._end(notes, record)
-                time.sleep(0)  # lets the event loop's thread have its turn
-            if self._exporter.export(self._ended.take()) is SpanExportResult.SUCCESS:
-                return 0
-        except Exception:
-            _log.exception("spans can't be made")
-            self._ended.take()
-        else:
-            self._complaints.complain(self._endpoint, len(ended))
+        spans: list[ReadableSpan] = []
+        num_faulty = 0
+        for notes, record in ended:
+            try:
+                spans += self._spans(notes, record)
+            except Exception:
+                num_faulty += 1
+                _log.exception("request %s has no spans", record.request_id)
+            time.sleep(0)  # lets the event loop's thread have its turn
+        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+            return num_faulty
+        self._complaints.complain(self._endpoint, len(ended))
         return len(ended)
 
     def stop(self) -> None:
@@ -96,37 +127,47 @@ class OtlpTracer:
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
         logging.getLogger(_EXPORTER_LOG).removeFilter(self._complaints)
 
-    def _end(self, notes: RequestNotes, record: Record) -> None:
-        span: Span = notes.span
-        attributes = request_attributes(notes, record, self._model, self._convention)
+    def _spans(self, notes: RequestNotes, record: Record) -> Iterator[ReadableSpan]:
+        """A request's span, and those within."""
+        place: Place = notes.place
+        attributes = {**place.attributes, **request_attributes(notes, record, self._model, self._convention)}
         shared = shared_attributes(notes, self._environment)
         langfuse = langfuse_attributes(notes, record, attributes)
-        span.set_attributes({**attributes, **shared, **langfuse})
-        span.update_name(f"{notes.operation} {attributes.get(genai.REQUEST_MODEL, self._model)}")
-        if langfuse.get(genai.LANGFUSE_LEVEL) == "ERROR":
-            span.set_status(Status(StatusCode.ERROR))
-        inside = set_span_in_context(span)
+        is_error = langfuse.get(genai.LANGFUSE_LEVEL) == "ERROR"
+        yield ReadableSpan(
+            f"{notes.operation} {attributes[genai.REQUEST_MODEL]}",
+            place.context,
+            place.parent,
+            self._resource,
+            {**attributes, **shared, **langfuse},
+            kind=SpanKind.SERVER,
+            status=Status(StatusCode.ERROR if is_error else StatusCode.UNSET),
+            start_time=_ns(notes, notes.began_s),
+            end_time=_ns(notes, notes.ended_s or notes.began_s),
+            instrumentation_scope=self._scope,
+        )
+        inside = place.context
         for within in spans_within(notes, record):
-            part = self._tracer.start_span(
-                within.name, inside, attributes={**within.attributes, **shared}, start_time=_ns(notes, within.began_s)
+            span_id = self._ids.generate_span_id()
+            yield ReadableSpan(
+                within.name,
+                SpanContext(inside.trace_id, span_id, False, inside.trace_flags, inside.trace_state),
+                inside,
+                self._resource,
+                {**within.attributes, **shared},
+                start_time=_ns(notes, within.began_s),
+                end_time=_ns(notes, within.ended_s),
+                instrumentation_scope=self._scope,
             )
-            part.end(_ns(notes, within.ended_s))
-        span.end(_ns(notes, notes.ended_s or notes.began_s))
 
 
-class _Ended(SpanProcessor):
-    """Keeps spans that have ended until they are taken."""
+class _Resource(Resource):
+    """What all spans are of. The exporter looks it up for each, and the SDK's own hash is that of its JSON."""
 
-    def __init__(self) -> None:
-        self._spans: list[ReadableSpan] = []
+    __hash__ = object.__hash__
 
-    def on_end(self, span: ReadableSpan) -> None:
-        self._spans.append(span)
-
-    def take(self) -> list[ReadableSpan]:
-        """All that have ended since the last time."""
-        spans, self._spans = self._spans, []
-        return spans
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class _Complaints(logging.Filter):
@@ -134,7 +175,6 @@ class _Complaints(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.Lock()
         self._reason = ""
         self._said_s = -COMPLAINT_S
         self._num_lost = 0

@@ -4,27 +4,38 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much there may be."""
+
+    max_items: int
+    max_bytes: int
+
+    def has(self, num_items: int, num_bytes: int) -> bool:
+        """Whether so much may be."""
+        return num_items <= self.max_items and num_bytes <= self.max_bytes
+
+
 class Outbox(Generic[T]):
     """A bounded queue with a thread at its end. What it has no room for is given up, and counted."""
 
-    def __init__(self, send: Callable[[Sequence[T]], int], *, max_items: int, max_bytes: int, max_batch: int,
-                 linger_s: float) -> None:  # fmt: skip
+    def __init__(self, send: Callable[[Sequence[T]], int], *, room: Room, batch: Room, linger_s: float) -> None:
         """
         Args:
             send: called in the thread, with some of what waits; returns how many of these items were lost. It may
                 block, and must not raise.
-            max_items, max_bytes: that may wait.
-            max_batch: items for one call of `send`.
+            room: what may wait.
+            batch: what one call of `send` may get; but one item always.
             linger_s: so long the first item waits for others.
         """
         self._send = send
-        self._max_items, self._max_bytes = max_items, max_bytes
-        self._max_batch, self._linger_s = max_batch, linger_s
+        self._room, self._batch, self._linger_s = room, batch, linger_s
         self._changed = threading.Condition()
         self._waiting: deque[tuple[T, int]] = deque()
         self._num_bytes = 0
@@ -47,13 +58,12 @@ class Outbox(Generic[T]):
             num_bytes: about what it takes in memory, beyond a few hundred.
         """
         with self._changed:
-            has_room = len(self._waiting) < self._max_items and self._num_bytes + num_bytes <= self._max_bytes
-            if self._is_closing or not has_room:
+            if self._is_closing or not self._room.has(len(self._waiting) + 1, self._num_bytes + num_bytes):
                 self._num_lost += 1
                 return
             self._waiting.append((item, num_bytes))
             self._num_bytes += num_bytes
-            if len(self._waiting) in (1, self._max_batch):  # the thread waits for these alone
+            if len(self._waiting) == 1 or self._is_batch_full:  # the thread waits for these alone
                 self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
@@ -81,10 +91,19 @@ class Outbox(Generic[T]):
             while not self._waiting and not self._is_closing:
                 self._changed.wait()
             until_s = time.monotonic() + self._linger_s
-            while len(self._waiting) < self._max_batch and not self._is_closing:
+            while not self._is_batch_full and not self._is_closing:
                 if not self._changed.wait(until_s - time.monotonic()):
                     break
-            taken = [self._waiting.popleft() for _ in range(min(self._max_batch, len(self._waiting)))]
-            self._num_bytes -= sum(num_bytes for _, num_bytes in taken)
+            taken: list[T] = []
+            num_bytes = 0
+            while self._waiting and (not taken or self._batch.has(len(taken) + 1, num_bytes + self._waiting[0][1])):
+                item, item_bytes = self._waiting.popleft()
+                taken.append(item)
+                num_bytes += item_bytes
+            self._num_bytes -= num_bytes
             self._num_in_hand = len(taken)
-            return [item for item, _ in taken]
+            return taken
+
+    @property
+    def _is_batch_full(self) -> bool:
+        return not self._batch.has(len(self._waiting) + 1, self._num_bytes)

@@ -111,17 +111,13 @@ def shared_attributes(notes: RequestNotes, environment: str) -> Attributes:
     }
 
 
-def error_type(record: Record) -> str:
-    """Why a request has no whole answer, from a fixed set of words; empty if it has one."""
+def _error(record: Record) -> Attributes:
+    """Why a request has no whole answer, from a fixed set of words."""
     outcome = outcome_of(record)
     if outcome == "completed":
-        return ""
-    return outcome if outcome == "cancelled" else record.failure or record.code or str(record.status)
-
-
-def _error(record: Record) -> Attributes:
-    kind = error_type(record)
-    return {genai.ERROR_TYPE: kind} if kind else {}
+        return {}
+    code = record.failure or record.code or str(record.status)
+    return {genai.ERROR_TYPE: outcome if outcome == "cancelled" else code}
 
 
 def _response(notes: RequestNotes, record: Record, model: str) -> Attributes:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -14,16 +13,17 @@ from freehold.errors import ConfigError
 from freehold.observe import genai
 from freehold.serve.entrance.record import Record
 from freehold.serve.tracing.notes import Attributes, RequestNotes
-from freehold.serve.tracing.outbox import Outbox
-
-if TYPE_CHECKING:
-    pass
+from freehold.serve.tracing.outbox import Outbox, Room
 
 MAX_WAITING = 2048
 """Requests whose spans wait to be sent."""
 MAX_WAITING_BYTES = 64 << 20
+"""Of these requests' bodies, if content is wanted."""
 MAX_BATCH = 32
 """Requests whose spans go out together. They are encoded in one go, in which nothing else runs: a few milliseconds."""
+MAX_BATCH_BYTES = 4 << 20
+"""Of their bodies, but for one that is longer itself. Collectors take some 20 MiB, and Langfuse is told content in its
+own words too."""
 LINGER_S = 1.0
 
 FINISH_S = 2.0
@@ -68,11 +68,9 @@ class Tracing:
 
         self._model = model
         self._with_content = config.with_content
-        self._tracer: OtlpTracer = OtlpTracer(config, model)
-        self._outbox = Outbox(
-            self._tracer.send,
-            max_items=MAX_WAITING, max_bytes=MAX_WAITING_BYTES, max_batch=MAX_BATCH, linger_s=LINGER_S,
-        )  # fmt: skip
+        self._tracer = OtlpTracer(config, model)
+        room, batch = Room(MAX_WAITING, MAX_WAITING_BYTES), Room(MAX_BATCH, MAX_BATCH_BYTES)
+        self._outbox = Outbox(self._tracer.send, room=room, batch=batch, linger_s=LINGER_S)
         self._unfinished: dict[int, tuple[RequestNotes, Record]] = {}
 
     @property
@@ -92,17 +90,15 @@ class Tracing:
         }
         if scope.get("server"):
             attributes[genai.SERVER_ADDRESS], attributes[genai.SERVER_PORT] = scope["server"]
-        unix_s = time.time() - time.monotonic()
-        began_ns = int((record.started_s + unix_s) * 1e9)
-        span = self._tracer.begin(_parents(scope), f"{operation} {self._model}", attributes, began_ns)
-        if span is not None:
+        place = self._tracer.place(_parents(scope), f"{operation} {self._model}", attributes)
+        if place is not None:
             record.notes = RequestNotes(
-                span=span,
-                trace_id=self._tracer.trace_id(span),
+                place=place,
+                trace_id=place.trace_id,
                 operation=operation,
                 with_content=self._with_content,
                 began_s=record.started_s,
-                unix_s=unix_s,
+                unix_s=time.time() - time.monotonic(),
             )
 
     def end(self, record: Record) -> None:
