@@ -58,7 +58,7 @@ async function answered(path, options) {
   const headers = { ...options.headers, ...(key() ? { authorization: `Bearer ${key()}` } : {}) };
   let response;
   try {
-    response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
+    response = await fetch(path, { ...options, headers, cache: "no-store" });
   } catch (error) {
     throw broken(error);
   }

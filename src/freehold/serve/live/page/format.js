@@ -45,15 +45,6 @@ export function clock(unixSeconds) {
   return new Date(unixSeconds * 1000).toLocaleTimeString("en-GB");
 }
 
-/** Bytes in powers of 1024. */
-export function bytes(value) {
-  if (!isNumber(value)) return DASH;
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let unit = 0;
-  for (; value >= 1024 && unit < units.length - 1; unit += 1) value /= 1024;
-  return `${trimmed(value, unit === 0 || value >= 100 ? 0 : 1)} ${units[unit]}`;
-}
-
 /** The same with no more figures than it takes: of 2.50 s, 2.5 s. For scales. */
 export function shortened(text) {
   return text.replace(/(\.\d*?)0+(?!\d)/, "$1").replace(/\.(?!\d)/, "");

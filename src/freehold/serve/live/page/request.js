@@ -11,7 +11,7 @@ export function showRequest(store, id) {
   byId("request-unknown").hidden = request !== undefined || store.answer === null;
   byId("request-details").hidden = request === undefined;
   if (request === undefined) return;
-  const nowS = store.answer.now.at;
+  const { nowS } = store;
   const bar = stageBar();
   showStages(bar, request, nowS, Math.max(0.001, totalOf(request, nowS)));
   byId("request-bar").replaceChildren(bar);

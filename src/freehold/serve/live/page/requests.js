@@ -45,7 +45,7 @@ export class RequestList {
     const isOfState = OF_STATE[byId("request-state").value];
     const found = all.filter((request) => isOfState(request) && words.every((word) => searchable(request).includes(word)));
     const shown = found.slice(0, this.maxShown);
-    const nowS = this.store.answer?.now.at ?? 0;
+    const { nowS } = this.store;
     const fullS = Math.max(0.001, ...shown.map((request) => totalOf(request, nowS)));
     keep(this.body, shown, ({ id, at }) => `${id} ${at}`, row, (node, request) => fill(node, request, nowS, fullS));
     byId("request-table").hidden = shown.length === 0;

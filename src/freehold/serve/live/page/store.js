@@ -48,6 +48,11 @@ export class Store {
     return { at: [...this.coarse.at, ...this.fine.at.slice(begin)], columns };
   }
 
+  /** When the newest answer was given, in Unix seconds of the server. Its numbers may be a second older. */
+  get nowS() {
+    return this.answer?.cursor ?? 0;
+  }
+
   /** Requests, newest first. */
   get requests() {
     return [...this.live, ...this.ended].sort((a, b) => b.at - a.at);
