@@ -84,6 +84,7 @@ KINDS: dict[str, Callable[[random.Random], Body]] = {
         response_format={"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}},
     ),
     "regex": lambda source: chat(source, structured_outputs={"regex": "[A-Z]{3}-[0-9]{2,5}"}),
+    "long answer": lambda source: chat(source, max_tokens=150, ignore_eos=True),
     "batch class": lambda source: chat(source, 60, service_tier="batch", max_tokens=60),
     "urgent": lambda source: chat(source, 4, priority=-5, max_tokens=8),
     "left": lambda source: session(source, max_tokens=80, stream=True),

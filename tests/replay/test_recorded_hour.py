@@ -16,7 +16,7 @@ from tests.server.test_end_to_end import TIMEOUT_S, Served
 
 NUM_REQUESTS = 90
 NUM_LINES = 10
-SMALL = ("--kv-cache-memory-bytes", "36M", "--max-model-len", "768", "--max-num-seqs", "12")
+SMALL = ("--kv-cache-memory-bytes", "24M", "--max-model-len", "768", "--max-num-seqs", "12", "--block-size", "16")
 """A cache of about two of the longest requests, so that some are preempted."""
 
 
@@ -58,7 +58,7 @@ def test_everything_comes_again_after_a_restart(folder: Path, tmp_path: Path) ->
     assert (code, report["num_differing"]) == (0, 0), words
     assert "no differences" in words
     assert report["num_requests"] >= NUM_REQUESTS // 2
-    assert report["num_same"] == report["num_compared"] > 0.8 * report["num_requests"]
+    assert report["num_same"] == report["num_compared"] > 0.5 * report["num_requests"]
     assert min(report["num_partial"], report["num_preemptions_recorded"], report["num_cached_recorded"]) > 0
     assert report["failed"].keys() <= {"engine_died"}
 
