@@ -16,7 +16,7 @@ from tests.server.test_end_to_end import TIMEOUT_S, Served
 
 NUM_REQUESTS = 90
 NUM_LINES = 10
-SMALL = ("--kv-cache-memory-bytes", "24M", "--max-model-len", "768", "--max-num-seqs", "12", "--block-size", "16")
+SMALL = ("--kv-cache-memory-bytes", "14M", "--max-model-len", "512", "--max-num-seqs", "12", "--block-size", "16")
 """A cache of about two of the longest requests, so that some are preempted."""
 
 
