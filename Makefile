@@ -46,6 +46,7 @@ test-slow: setup $(VENV)/.test-extras programs
 # What some tests drive, where it can be had.
 programs:
 	@.ci/install chromium chromium
+	@.ci/unpack prometheus prometheus
 
 lint: setup $(VENV)/.test-extras
 	$(BIN)/ruff check
