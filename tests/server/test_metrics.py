@@ -1,8 +1,10 @@
 """What ``/metrics`` says is true: to the ledger, to the usage that clients are told, and to their clocks."""
 
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from freehold.access.usage import Usage
 from freehold.backends.script import NotFinite, Pause
 from freehold.serve.entrance.record import AnswerProgress, Record
 
+ROOT = Path(__file__).parents[2]
 SUCCESS = ("stop", "length", "tool_calls")
 
 
@@ -283,3 +286,18 @@ def test_names_types_labels_and_buckets_are_those_that_others_read(server: Serve
 def test_whoever_asks_gets_the_same_names(server: Server, accept: str | None) -> None:
     found = scrape(server, None if accept is None else {"accept": accept})
     assert set().union(*NAMES.values()) <= found.families.keys()
+
+
+def test_the_page_of_metrics_names_all_of_them_and_no_others(start: Start) -> None:
+    server = start()
+    server.says("word")
+    assert server.chat(max_tokens=1).status_code == 200
+    found = scrape(server).families
+    suffix = {"counter": "_total"}
+    names = {f"{name}{suffix.get(family.type, '')}" for name, family in found.items() if ":" in name}
+    page = (ROOT / "docs/metrics.md").read_text()
+    told = set(re.findall(r"`((?:vllm|freehold):[a-z0-9_]+)[`{]", page))
+    assert names - told == set()
+    assert told - names <= {"freehold:traces_lost_total"}, "there are some only where requests are traced"
+    labels = {label for family in found.values() for sample in family.samples for label in sample.labels}
+    assert labels <= set(re.findall(r"[a-z_]+", page)) | {"le"}

@@ -13,6 +13,7 @@ from typing import Self
 
 from freehold.engine.door import Door
 from freehold.engine.ledger import Ledger
+from freehold.engine.places import Places
 from freehold.errors import EngineError, RequestError
 from freehold.kv.check import InvariantError
 from freehold.observe.profile import Profiled, ProfileEnd, ProfileId, StartProfile, StepProfile, StopProfile
@@ -181,7 +182,7 @@ class EngineHandle(ABC):
         with self._lock:
             self._texts = self._texts or texts
 
-    def reserve(self, num_requests: int) -> "Places":
+    def reserve(self, num_requests: int) -> Places:
         """Keep places for requests that belong together and are still being prepared, so that all of them get in, or
         none.
 
@@ -189,11 +190,11 @@ class EngineHandle(ABC):
             EngineError: as from `submit`.
         """
         self.check_process()
-        with self._lock, self._refusing(num_requests):
+        with self._refusing(num_requests):
             if refusal := self._refusal():
                 raise refusal
             self._door.keep(num_requests)
-        return Places(self, num_requests)
+        return Places(self._door, num_requests, self._refusing)
 
     def abort(self, request_id: RequestId) -> None:
         """End a request early, in whatever state it is; its `Finish` still comes. Unknown and ended ids are ignored.
@@ -306,13 +307,14 @@ class EngineHandle(ABC):
 
     @contextmanager
     def _refusing(self, num_requests: int) -> Iterator[None]:
-        """Count requests that are refused before they are submitted."""
-        try:
-            yield
-        except EngineError:
-            self._ledger.received += num_requests
-            self._ledger.refused += num_requests
-            raise
+        """Hold the lock, and count requests that are refused before they are submitted."""
+        with self._lock:
+            try:
+                yield
+            except EngineError:
+                self._ledger.received += num_requests
+                self._ledger.refused += num_requests
+                raise
 
     def _admit(self, generate: Generate) -> None:
         if refusal := self._refusal():
@@ -371,38 +373,3 @@ class EngineHandle(ABC):
                 self.abort(event.request_id)
         if lost:
             raise InvariantError(lost)
-
-
-class Places:
-    """Places that an engine keeps for requests that belong together, until the context is left and they have ended."""
-
-    def __init__(self, engine: EngineHandle, num_places: int) -> None:
-        """See `EngineHandle.reserve`."""
-        self._engine = engine
-        self._num_kept = num_places
-        self._let_in: list[RequestId] = []
-
-    def fill(self, generates: Sequence[Generate]) -> None:
-        """Let the requests in, as many as there are places: from here on `EngineHandle.submit` finds no queue full.
-
-        Raises:
-            EngineError: ``queue_full``; none of them is in, and no place is kept any more.
-        """
-        engine = self._engine
-        with engine._lock, engine._refusing(len(generates)):
-            engine._door.give_up(self._num_kept)
-            self._num_kept = 0
-            engine._door.let_in(generates)
-            self._let_in = [generate.request_id for generate in generates]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._engine._lock:
-            self._engine._door.give_up(self._num_kept)
-            self._num_kept = 0
-            self._engine._door.leave(self._let_in)
-            self._let_in = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from freehold.access.gatekeeper import Gatekeeper
 from freehold.config import ServeConfig
 from freehold.engine.aio import AsyncEngine
-from freehold.engine.handle import Places
+from freehold.engine.places import Places
 from freehold.errors import EngineError, RequestError
 from freehold.files.vocabulary import TextAssets
 from freehold.grammar.compiler import GrammarCompiler

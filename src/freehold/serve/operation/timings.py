@@ -82,12 +82,14 @@ class Timings(Watcher):
 
     def saw_tokens(self, record: Record, answer: AnswerProgress, num_tokens: int, gap_s: float | None) -> None:
         self.num_tokens += num_tokens
-        if gap_s is not None:
+        if gap_s is None:
+            self.ttft.add(answer.last_s - record.started_s)
+            if num_tokens > 1:
+                self.itl.add(0.0, num_tokens - 1)
+        elif num_tokens == 1:
+            self.itl.add(gap_s)
+        else:
             self.itl.add(gap_s / num_tokens, num_tokens)
-            return
-        self.ttft.add(answer.last_s - record.started_s)
-        if num_tokens > 1:
-            self.itl.add(0.0, num_tokens - 1)
 
     def saw_finish(self, record: Record, answer: AnswerProgress, finish: Finish) -> None:
         self._end_if_over(record, answer)
