@@ -78,9 +78,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
     values = _collect(flags, os.environ, config)
     limits = machine or read_machine()
     engine = _engine(values, limits)
-    model = str(values["model"].value)
-    if "served_model_name" not in values:
-        values["served_model_name"] = Value((_served_name(model),), "the model's name")
+    _set_served_names(values)
     serve = ServeConfig(
         host=values["host"].value,
         port=values["port"].value,
@@ -141,6 +139,18 @@ def address() -> tuple[str, int]:
     names = {SETTINGS_BY_NAME["host"].variable, SETTINGS_BY_NAME["port"].variable, _CONFIG_VARIABLE}
     values = _collect({}, {name: value for name, value in os.environ.items() if name in names}, None)
     return values["host"].value, values["port"].value
+
+
+def served_names() -> tuple[str, ...]:
+    """Names under which `freehold serve` would serve its model.
+
+    Raises:
+        ConfigError: an unusable value.
+    """
+    values = _collect({}, os.environ, None)
+    _set_served_names(values)
+    names: tuple[str, ...] = values["served_model_name"].value
+    return names
 
 
 def environment_faults() -> list[str]:
@@ -295,6 +305,11 @@ def _require_known(name: str, known: Iterable[str], what: str) -> None:
             f"unknown {what}; "
             + (f"did you mean {' or '.join(near)}?" if near else "`freehold serve --help` lists the settings")
         )
+
+
+def _set_served_names(values: dict[str, Value]) -> None:
+    name = _served_name(str(values["model"].value))
+    values.setdefault("served_model_name", Value((name,), "the model's name"))
 
 
 def _served_name(model: str) -> str:

@@ -74,3 +74,14 @@ def test_a_model_has_as_many_names_as_are_given(smollm2_path: Path, given: list[
     shown = freehold("serve", *arguments, "--show-config")
     assert shown.returncode == 0, shown.stderr
     assert re.search(rf"^served_model_name +{names}  ", shown.stdout, re.MULTILINE)
+
+
+def test_names_that_no_model_has_are_noted(home: Path) -> None:
+    """The key is made all the same: a server elsewhere, or a later one, may have that name."""
+    made = freehold("keys", "create", "a", "--models", "smollm2,smolm2", home=home)
+    assert made.returncode == 0
+    assert made.stdout.startswith("fh-")
+    assert "note: 'smolm2' is in no store" in made.stderr
+    assert "smollm2'" not in made.stderr
+    known = freehold("keys", "create", "b", "--models", "mine", home=home, FREEHOLD_SERVED_MODEL_NAME="mine,other")
+    assert "note" not in known.stderr

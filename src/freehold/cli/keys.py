@@ -81,6 +81,12 @@ def create(
     mode = _record_mode(record or "default")
     with database(state_dir) as connection:
         key, secret = key_table.create(connection, name, scope, limits, now_s=now_s, expires_s=expires_s, record=mode)
+    if unknown := [model for model in scope.models or () if model not in _served_names()]:
+        print(
+            f"note: {', '.join(map(repr, unknown))} is in no store here, and none of the names that a server would "
+            "have; the key is of use for it once one serves it under that name (--served-model-name)",
+            file=sys.stderr,
+        )
     print(f"key {key.key_id} for {name}; it is shown this once:", file=sys.stderr)
     print(secret)
 
@@ -165,6 +171,13 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     if not all(names):
         raise ConfigError(f"{text!r} holds an empty name; write names with commas between them")
     return names
+
+
+def _served_names() -> set[str]:
+    """Names that models have or would have, as far as can be known from here."""
+    from freehold.files import store
+
+    return {*resolve.served_names(), *(model.name for model in store.list_models(resolve.home_directory()))}
 
 
 def _endpoints(text: str | None) -> tuple[str, ...] | None:

@@ -67,20 +67,16 @@ def _report_in(answer: bytes, *, is_trace: bool, url: str) -> "Report":
 
 def _show(report: "Report") -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from freehold.observe import render
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        print(render.text(report), end="")  # a file or program has no width to cut columns for
+        print(render.text(report), end="")
         return
-    console.print(render.summary(report), markup=False)
+    console.print(render.summary(report))
     for group in report.groups:
-        table = Table(title=render.title(group), title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for number, name in enumerate(render.HEADER):
-            table.add_column(name, justify="right" if 0 < number < len(render.HEADER) - 1 else "left", no_wrap=True)
-        for cells in render.cells(group):
-            table.add_row(*cells)
-        console.print("", table)
-    console.print("", *render.notes(report), sep="\n", markup=False)
+        console.print("", render.title(group), sep="\n", style="bold")
+        for line in render.table(group):
+            console.print(line, soft_wrap=True)  # a terminal too narrow for a line goes on below, and nothing is cut
+    console.print("", *render.notes(report), sep="\n")

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from freehold.observe.report import PhaseRow, Report, StepGroup
 
-HEADER = ("phase", "time", "ms a step", "MB a step", "Mop a step", "GB/s", "Gop/s", "of the limit")
+_HEADER = ("phase", "time", "ms a step", "MB a step", "Mop a step", "GB/s", "Gop/s", "of the limit")
 
 
 def text(report: Report) -> str:
-    """For a terminal of any width over 100 columns, without colours."""
+    """For a file or program, which have no width."""
     parts = [summary(report)]
     for group in report.groups:
-        parts.append("\n".join([title(group), *_aligned([HEADER, *cells(group)])]))
+        parts.append("\n".join([title(group), *table(group)]))
     return "\n\n".join([*parts, "\n".join(notes(report))]) + "\n"
 
 
@@ -43,11 +43,9 @@ def title(group: StepGroup) -> str:
     )
 
 
-def cells(group: StepGroup) -> Iterator[tuple[str, ...]]:
-    """The rows under `HEADER`; phases that took no time are left out."""
-    for row in group.phases:
-        if row.step_s > 0:
-            yield _cells(row)
+def table(group: StepGroup) -> Iterator[str]:
+    """A group's phases, one a line; those that took no time are left out."""
+    yield from _aligned([_HEADER, *(_cells(row) for row in group.phases if row.step_s > 0)])
 
 
 def notes(report: Report) -> Iterator[str]:

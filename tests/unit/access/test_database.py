@@ -7,12 +7,14 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from freehold import state_file
 from freehold.access import bookkeeper, key_table, usage
 from freehold.access.bookkeeper import Bookkeeper
 from freehold.access.database import FORMAT_VERSION, connect
@@ -128,6 +130,34 @@ def test_junk_is_refused_and_left_alone(path: Path, content: bytes) -> None:
     with pytest.raises(StateError, match=r"keys\.sqlite"):
         connect(path)
     assert path.read_bytes() == content
+
+
+def test_an_emptied_file_is_refused_as_its_keys_are_gone(path: Path) -> None:
+    """A server that took it for a new one would need no keys."""
+    connect(path).close()
+    for file in path.parent.iterdir():
+        file.write_bytes(b"")
+    with pytest.raises(StateError, match="is empty, and wasn't made so"):
+        connect(path)
+    path.unlink()
+    connect(path).close()
+
+
+def test_a_file_is_there_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes it may die at any moment, and others may make it at the same time."""
+
+    def fail(_connection: sqlite3.Connection) -> Iterator[None]:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(state_file, "transaction", fail)
+        with pytest.raises(StateError, match="disk is full"):
+            connect(path)
+    assert list(path.parent.iterdir()) == []
+    with ThreadPoolExecutor(8) as pool:
+        for connection in pool.map(connect, [path] * 24):
+            connection.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_folder_in_its_place_is_refused(path: Path) -> None:

@@ -5,17 +5,15 @@ One process at a time has it open. What a transaction has written survives the d
 
 import fcntl
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from freehold.errors import FreeholdError, ResourceError
+from freehold.errors import FreeholdError, StateError
+from freehold.state_file import Layout, open_state
 from freehold.transactions import transaction
 
-FORMAT = 1
-
-_SCHEMA = """
+_TABLES = """
 CREATE TABLE files (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -51,8 +49,9 @@ CREATE TABLE answers (
     is_failure INTEGER NOT NULL,
     text BLOB NOT NULL,
     PRIMARY KEY (batch_number, line)
-);
+)
 """
+_LAYOUT = Layout(what="files and batches", version=1, tables=_TABLES, is_durable=True)
 
 
 class StateBusyError(FreeholdError):
@@ -70,7 +69,7 @@ class Database:
         """
         Raises:
             StateBusyError: another process has it open.
-            ResourceError: it can't be made or written, or another version of Freehold wrote it.
+            StateError: it can't be made or written, or is something else (`freehold.state_file.open_state`).
         """
         self.folder = folder
         self.files = folder / "files"
@@ -80,13 +79,11 @@ class Database:
                 self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 failing.callback(os.close, self._lock)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._connection = sqlite3.connect(folder / "batches.sqlite3", isolation_level=None)
-                failing.callback(self._connection.close)
-                self._prepare()
             except BlockingIOError:
                 raise StateBusyError(f"another server has {folder} open; give this one another --state-dir") from None
-            except (OSError, sqlite3.Error) as error:
-                raise ResourceError(f"can't use {folder} for files and batches: {error}; see --state-dir") from None
+            except OSError as error:
+                raise StateError(f"can't use {folder} for files and batches: {error}; see --state-dir") from None
+            self._connection = open_state(folder / "batches.sqlite3", _LAYOUT)
             failing.pop_all()
 
     def close(self) -> None:
@@ -113,18 +110,3 @@ class Database:
     def transaction(self) -> AbstractContextManager[None]:
         """See `freehold.transactions.transaction`."""
         return transaction(self._connection)
-
-    def _prepare(self) -> None:
-        for pragma in ("journal_mode = WAL", "synchronous = FULL"):
-            self._connection.execute(f"PRAGMA {pragma}")
-        ((version,),) = self.rows("PRAGMA user_version")
-        if version == 0:
-            with self.transaction():
-                for statement in _SCHEMA.split(";"):
-                    self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA user_version = {FORMAT}")
-        elif version != FORMAT:
-            raise ResourceError(
-                f"{self.folder} was written in format {version}, and this version of Freehold reads {FORMAT}; use the "
-                "version that wrote it, or another --state-dir"
-            )

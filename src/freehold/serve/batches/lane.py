@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from freehold.config import ServeConfig
-from freehold.errors import ResourceError
+from freehold.errors import StateError
 from freehold.serve.batches.database import StateBusyError
 from freehold.serve.batches.run import BatchRun, Means
 from freehold.serve.batches.state import BatchState
@@ -84,7 +84,7 @@ class BatchLane:
                     self._why_not = str(error)
                     _log.warning("no files and batches: %s", error)
                 await asyncio.sleep(BUSY_S)
-            except ResourceError as error:
+            except StateError as error:
                 self._why_not = str(error)
                 _log.error("no files and batches: %s", error)
                 return

@@ -35,7 +35,7 @@ class BatchState:
         """Open a folder, making it if there is none, and clear away what a crash has left half-written.
 
         Raises:
-            StateBusyError, ResourceError: see `Database`.
+            StateBusyError, StateError: see `Database`.
         """
         thread = ThreadPoolExecutor(1, "batches")
         try:
