@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from tests.server.running import Server
 from tests.server.test_lifecycle import last_error, raw_request, wait_until
+from tests.server.test_live import until
 
 from freehold.config import EngineConfig
 from freehold.engine import watch
 from freehold.engine.remote import ProcessEngine
 from freehold.files.vocabulary import TextAssets
+from freehold.serve.live import board
 
 PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("slow_engine.py")))
 FAULTY = Path(__file__).parents[1] / "unit" / "engine" / "fault_child.py"
@@ -62,6 +64,25 @@ def check_died(futures: list[Any]) -> None:
             error = response.json()["error"]
         assert error["code"] == "engine_died"
         assert "SIG" not in error["message"], "what is inside stays inside"
+
+
+def test_the_live_page_tells_of_the_engine_across_its_deaths(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says with its heartbeats; that it is gone; and its successor's numbers, which go on from there."""
+    monkeypatch.setattr(board, "TICK_S", 0.1)
+    with ThreadPoolExecutor(6) as pool:
+        futures = running(server, pool)
+        before = until(server, lambda found: found["now"]["waiting"]["rows"] == 8)
+        assert (before["now"]["running"], before["server"]["num_engine_starts"]) == (4, 1)
+        assert before["now"]["engine_age_s"] < 10
+        os.kill(engine_pid(server), signal.SIGKILL)
+        gone = until(server, lambda found: found["binding"]["code"] == "not_ready")
+        assert not gone["server"]["ready"]
+        check_died(futures)
+    after = until(server, lambda found: found["binding"]["code"] == "idle")
+    assert after["server"]["num_engine_starts"] == 2
+    assert {line["outcome"] for line in after["requests"]["ended"]} == {"failed:engine_died", "engine_died"}
+    rates = [rate for rate in after["history"]["fine"]["columns"]["computed"] if rate is not None]
+    assert min(rates) >= 0
 
 
 def test_a_killed_engine_ends_every_request_and_comes_back(server: Server) -> None:

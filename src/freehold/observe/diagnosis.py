@@ -138,26 +138,23 @@ def _memory(n: Numbers) -> Diagnosis | None:
     num_waiting = n.num_waiting_blocks or 0
     # Urgent requests also take others' rows; who lost its row waits for one.
     were_displaced = num_waiting < FEW <= (n.num_waiting_rows or 0)
-    if n.num_preemptions > 0 and not were_displaced:
-        lost = f"running requests lost their blocks {_times(n.num_preemptions)}"
-        if (n.recomputed or 0) >= THRASHING:
-            return Diagnosis(
-                "kv_thrashing",
-                "critical",
-                f"KV full: thrashing: {lost}, {n.recomputed:.0%} of what is computed had been computed before; raise "
-                "--kv-cache-memory-bytes, or lower --max-num-seqs",
-                ("kv_cache_memory_bytes", "max_num_seqs"),
-            )
-        return Diagnosis("kv_full", "warning", f"KV full: {lost}: raise --kv-cache-memory-bytes", _KV)
-    if num_waiting < FEW:
+    has_lost = n.num_preemptions > 0 and not were_displaced
+    lost = f"running requests lost their blocks {_times(n.num_preemptions)}"
+    if has_lost and (n.recomputed or 0) >= THRASHING:
+        return Diagnosis(
+            "kv_thrashing",
+            "critical",
+            f"KV full: thrashing: {lost}, {n.recomputed:.0%} of what is computed had been computed before; raise "
+            "--kv-cache-memory-bytes, or lower --max-num-seqs",
+            ("kv_cache_memory_bytes", "max_num_seqs"),
+        )
+    signs = [lost] if has_lost else []
+    if num_waiting >= FEW:
+        signs.append(f"{_some(num_waiting, 'request waits', 'requests wait')} for blocks")
+    if not signs:
         return None
-    return Diagnosis(
-        "kv_full",
-        "warning",
-        f"KV full: {_some(num_waiting, 'request waits', 'requests wait')} for blocks beside {_whole(n.num_running)} "
-        f"that run, {n.kv_used:.0%} of the KV cache held: raise --kv-cache-memory-bytes",
-        _KV,
-    )
+    state = f"{_whole(n.num_running)} running, {n.kv_used:.0%} held"
+    return Diagnosis("kv_full", "warning", f"KV full: {', '.join(signs)} ({state}): raise --kv-cache-memory-bytes", _KV)
 
 
 def _rows(n: Numbers) -> Diagnosis | None:
@@ -253,8 +250,8 @@ def _slow_clients(n: Numbers) -> Diagnosis | None:
     return Diagnosis(
         "slow_clients",
         "warning",
-        f"clients read slowly: {_some(num_slow, 'client leaves', 'clients leave')} unread what is there; look at "
-        "their network, and at what stands between: the server could be faster",
+        f"clients read slowly: {_some(num_slow, 'client leaves', 'clients leave')} unread what is there: look at "
+        "their network, and at what stands between",
     )
 
 

@@ -40,12 +40,17 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
         "(32 of 32 run, 9 wait, 3 turned away)",
     ),
     ({"num_running": 32, "num_waiting": 9, "num_waiting_rows": 9, "kv_used": 0.95}, "kv_and_rows", "raise --kv-"),
-    ({"num_waiting": 1, "num_waiting_blocks": 1, "kv_used": 0.97}, "kv_full", "1 request waits for blocks beside 4"),
+    ({"num_waiting": 1, "num_waiting_blocks": 1, "kv_used": 0.97}, "kv_full", "1 request waits for blocks (4 running"),
     ({"num_preemptions": 1, "kv_used": 0.8}, "kv_full", "running requests lost their blocks once"),
     (
         {"num_preemptions": 12, "recomputed": 0.4, "num_waiting": 3, "num_waiting_blocks": 3, "kv_used": 0.99},
         "kv_thrashing",
         "KV full: thrashing: running requests lost their blocks 12 times, 40% of what is computed had been computed",
+    ),
+    (
+        {"num_preemptions": 2, "recomputed": 0.05, "num_waiting": 3, "num_waiting_blocks": 3},
+        "kv_full",
+        "KV full: running requests lost their blocks 2 times, 3 requests wait for blocks (4 running",
     ),
     # An urgent request took a row of somebody else's.
     ({"num_preemptions": 1, "num_running": 32, "num_waiting": 1, "num_waiting_rows": 1}, "rows", "--max-num-seqs"),

@@ -1,11 +1,15 @@
 """What the diagnosis is made from, as this server knows it."""
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from freehold.observe.diagnosis import Numbers
-from freehold.observe.history import COARSE_S, Duration, changes
+from freehold.observe.diagnosis import FEW, Numbers
+from freehold.observe.history import COARSE_S, changes
 from freehold.observe.state import EngineState
+from freehold.serve.entrance.record import Record
+from freehold.serve.live.board import Board
 from freehold.serve.service import Service
 
 T = TypeVar("T")
@@ -25,18 +29,16 @@ def numbers_of(service: Service) -> Numbers:
     long = board.history.recent(RARE_S)
     rare = changes(long[0], long[-1])
     states = [moment.engine for moment in moments[1:] if moment.engine is not None]
-    waiting = [followed.record for followed in board.live.values() if followed.record.first_s is None]
+    no_token = [followed.record for followed in board.live.values() if followed.record.first_s is None]
     not_ready = service.not_ready()
-
-    def p90_s(name: Duration) -> float | None:
-        return board.history.last_seconds[name].total.quantile(0.9)
-
+    num_waiting = _mean(states, lambda state: state.waiting.total, 0.0)
+    stages = _first_token_stages(board, no_token, waits=num_waiting >= FEW)
     overhead = None if change["plan"] is None else (change["plan"] or 0.0) + (change["apply"] or 0.0)
     span_s = long[-1].at_s - long[0].at_s
     computed = rare["computed"]
     return Numbers(
         num_running=_mean(states, lambda state: state.num_running, service.engine.engine.num_live),
-        num_waiting=_mean(states, lambda state: state.waiting.total, 0.0),
+        num_waiting=num_waiting,
         kv_used=_mean(states, lambda state: state.kv.held / max(1, state.kv.num_blocks), 0.0),
         why_not_ready="" if not_ready is None else str(not_ready),
         num_preemptions=(rare["preemptions"] or 0.0) * span_s,
@@ -49,16 +51,44 @@ def numbers_of(service: Service) -> Numbers:
         num_preparing=_mean(moments[1:], lambda moment: moment.num_preparing, 0.0),
         num_first_tokens=_mean(states, _num_first_tokens, None),
         num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, None),
-        longest_prompt=max((record.num_prompt_tokens for record in waiting), default=None),
+        longest_prompt=max((record.num_prompt_tokens for record in no_token), default=None),
         step_tokens=service.engine.engine.max_num_batched_tokens,
-        ttft_s=p90_s("ttft"),
-        tokenize_s=p90_s("tokenize"),
-        prefill_s=p90_s("prefill"),
+        ttft_s=stages.ttft_s,
+        tokenize_s=stages.tokenize_s,
+        prefill_s=stages.prefill_s,
         overhead=overhead,
         idle=change["idle"],
         server_cpu=change["server_cpu"],
         num_slow_clients=_mean(moments[1:], lambda moment: moment.num_slow_clients, 0.0),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstTokenStages:
+    """How long it takes to first tokens, in all and in some stages. None if none came lately."""
+
+    ttft_s: float | None
+    tokenize_s: float | None
+    prefill_s: float | None
+
+
+def _first_token_stages(board: Board, no_token: Sequence[Record], *, waits: bool) -> _FirstTokenStages:
+    """Of those that came, the 90th percentiles; or of the oldest that hasn't come, if that takes longer already.
+
+    Args:
+        no_token: requests without one, oldest first.
+        waits: some wait in the engine, so that nobody knows which of these are computed.
+    """
+    ttft_s, tokenize_s, prefill_s = (
+        board.history.last_seconds[name].total.quantile(0.9) for name in ("ttft", "tokenize", "prefill")
+    )
+    oldest = next((record for record in no_token if record.queued_s is not None), None)
+    if oldest is not None and oldest.queued_s is not None and oldest.tokenized_s is not None and not waits:
+        now_s = time.monotonic()
+        if now_s - oldest.started_s > (ttft_s or 0.0):
+            ttft_s, prefill_s = now_s - oldest.started_s, now_s - oldest.queued_s
+            tokenize_s = oldest.tokenized_s - oldest.started_s
+    return _FirstTokenStages(ttft_s, tokenize_s, prefill_s)
 
 
 def _num_first_tokens(state: EngineState) -> float:
