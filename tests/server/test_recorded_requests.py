@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ from freehold.access.database import connect, path_in
 from freehold.access.keys import KeyLimits, Scope
 from freehold.backends.script import NotFinite, Pause
 from freehold.config import RecordConfig
+from freehold.errors import RecordingError
 from freehold.observe.record import RecordedRequest, open_recording
+from freehold.serve.recording import FlightRecorder
 
 CANARY = "zanzibar"
 
@@ -40,6 +43,20 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def body(server: Server, **fields: Any) -> dict[str, Any]:
     return {"model": "test", "messages": server.messages, "temperature": 0, **fields}
+
+
+def metric(server: Server, sample: str) -> float:
+    text = server.http.get("/metrics").text
+    (value,) = re.findall(rf"^{re.escape(sample)} (.*)$", text, re.MULTILINE)
+    return float(value)
+
+
+def records(server: Server, result: str) -> float:
+    return metric(server, f'freehold:records_total{{engine="0",model_name="test",result="{result}"}}')
+
+
+def stopped(server: Server) -> float:
+    return metric(server, 'freehold:recording_stopped{engine="0",model_name="test"}')
 
 
 def ask(server: Server, **fields: Any) -> Any:
@@ -67,6 +84,8 @@ def test_a_request_is_recorded_with_its_id_its_tokens_and_its_steps(start: Start
         assert (one.begun.generate.sampling.seed, one.begun.generate.sampling.choice) == (5, choice)
         assert one.ended is not None
         assert one.ended.token_ids == tuple(ids)
+        assert one.ended.stages is not None
+        assert one.begun.at_s <= one.ended.stages.arrived_s <= one.ended.stages.ended_s <= one.ended.at_s
         assert len(one.ended.digests) == len(one.ended.logprobs) == len(ids)
     with open_recording(folder) as recording:
         rows = [row for step in recording.steps(1) for row in zip(step.numbers, step.num_inputs, strict=True)]
@@ -151,6 +170,32 @@ def test_a_key_says_what_is_recorded_of_it(start: Start, folder: Path, tmp_path:
     assert found == [
         (ids["metadata"], "metadata"), (ids["full"], "full"), (ids[None], "metadata"), (ids["off"], "full"),
     ]  # fmt: skip
+
+
+def test_records_are_counted_and_a_failing_disk_stops_no_request(start: Start, folder: Path) -> None:
+    server = start(record=RecordConfig(mode="full", folder=folder))
+    server.says("hello")
+    ask(server)
+    wait_until(lambda: records(server, "written") >= 3)
+    shutil.rmtree(folder)
+    folder.write_text("no folder any more")
+    ask(server)
+    wait_until(lambda: stopped(server) == 1)
+    before = records(server, "written")
+    ask(server)
+    assert records(server, "dropped") >= 2
+    assert records(server, "written") == before
+
+
+def test_a_folder_that_cannot_be_used_is_told_at_the_start(start: Start, folder: Path) -> None:
+    start(record=RecordConfig(mode="full", folder=folder))
+    config = RecordConfig(mode="metadata", folder=folder)
+    with pytest.raises(RecordingError, match="another server"):
+        FlightRecorder(config, None, None)  # type: ignore[arg-type]
+    folder_in_a_file = folder.parent / "file" / "recording"
+    folder_in_a_file.parent.write_text("a file")
+    with pytest.raises(RecordingError, match="file/recording: Not a directory"):
+        FlightRecorder(RecordConfig(mode="full", folder=folder_in_a_file), None, None)  # type: ignore[arg-type]
 
 
 def test_a_sample_is_whole_requests(start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

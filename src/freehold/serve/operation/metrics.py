@@ -13,7 +13,13 @@ from prometheus_client.registry import Collector
 
 from freehold.serve.operation.engine_metrics import engine_families, load_families
 from freehold.serve.operation.families import Families
-from freehold.serve.operation.request_metrics import answer_families, key_families, request_families, trace_families
+from freehold.serve.operation.request_metrics import (
+    answer_families,
+    key_families,
+    recording_families,
+    request_families,
+    trace_families,
+)
 from freehold.serve.service import Service
 
 
@@ -28,6 +34,7 @@ def gather(service: Service) -> list[Metric]:
         *request_families(families, counts),
         *key_families(counts),
         *trace_families(families, service.tracing),
+        *recording_families(families, service.recording),
     ]
 
 

@@ -10,6 +10,7 @@ from freehold.logs import num_dropped
 from freehold.serve.operation.counts import REJECTIONS, Counts
 from freehold.serve.operation.families import Families
 from freehold.serve.operation.timings import Ending, Timings
+from freehold.serve.recording import FlightRecorder
 from freehold.serve.tracing.tracing import Tracing
 
 _TOKENS = ("prompt", "cached", "output", "reasoning")
@@ -57,6 +58,18 @@ def trace_families(families: Families, tracing: Tracing | None) -> Iterator[Metr
     if tracing is not None:
         text = "Traced requests whose spans could not be sent."
         yield families.counter("freehold:traces_lost", text, tracing.num_lost)
+
+
+def recording_families(families: Families, recording: FlightRecorder | None) -> Iterator[Metric]:
+    """What became of the flight recorder's records, if there is one."""
+    if recording is None:
+        return
+    counts = recording.counts
+    results = {"written": counts.written, "dropped": counts.dropped}
+    text = "Beginnings and ends of recorded requests, and their steps, by whether they reached the disk."
+    yield families.counters("freehold:records", text, "result", results)
+    text = "1 while nothing can be recorded, as the disk is full or the folder can't be written."
+    yield families.gauge("freehold:recording_stopped", text, recording.is_stopped)
 
 
 def key_families(counts: Counts) -> Iterator[Metric]:

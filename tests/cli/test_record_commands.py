@@ -1,0 +1,111 @@
+"""``freehold record`` and ``freehold replay``, as a person calls them."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.unit.observe.recordings import begin, finish, record_one, recorder, request, tokens
+from typer.testing import CliRunner
+
+from freehold.cli import record as command
+from freehold.cli.record import app
+from freehold.observe.record.hashes import BLOCK_TOKENS
+from freehold.protocol import RequestId, StepRows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two requests that shared a step, one in metadata alone, one that failed, one that runs."""
+    folder = tmp_path / "recording"
+    with recorder(folder) as writing:
+        first, second = request("first", tuple(range(BLOCK_TOKENS + 3))), request("second", tuple(range(BLOCK_TOKENS)))
+        takes = [begin(writing, each, key_id="alice") for each in (first, second)]
+        writing.step(StepRows(3, 12.0, (RequestId("first"), RequestId("second")), (515, 512)))
+        for generate, take in zip((first, second), takes, strict=True):
+            take.see(tokens(generate, 7))
+            take.see(finish(generate, 1, num_cached_tokens=2))
+        record_one(writing, "metadata", detail="metadata")
+        begin(writing, request("failed")).see(finish(request("failed"), 0, "failed", code="numeric_error"))
+        begin(writing, request("running"))
+    return folder
+
+
+def run(*arguments: str, fails: bool = False) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=fails)
+    assert (result.exit_code != 0) is fails, result.output
+    return str(result.exception) if fails else result.stdout
+
+
+def listed(*arguments: str) -> list[str]:
+    return [line.split()[0] for line in run("ls", *arguments).splitlines()[1:]]
+
+
+def test_ls_filters(folder: Path) -> None:
+    assert listed(str(folder)) == ["1-1", "1-2", "1-3", "1-4", "1-5"]
+    assert listed(str(folder), "--limit", "2") == ["1-4", "1-5"]
+    assert listed(str(folder), "--key", "alice") == ["1-1", "1-2"]
+    assert listed(str(folder), "--outcome", "failed") == ["1-4"]
+    assert listed(str(folder), "--outcome", "running") == ["1-5"]
+    assert listed(str(folder), "--until", "1970-01-01T00:00") == []
+    assert len(listed(str(folder), "--since", "1970-01-01T00:00Z", "--until", "2100-01-01")) == 5
+    line = next(line for line in run("ls", str(folder)).splitlines() if line.startswith("1-1 "))
+    assert line.split()[3:8] == ["alice", "full", "515", "2", "1"]
+    assert "say" in run("ls", str(folder), "--since", "yesterday", fails=True)
+    assert "running" in run("ls", str(folder), "--outcome", "good", fails=True)
+    assert "--record" in run("ls", str(folder.parent / "none"), fails=True)
+
+
+def test_show_tells_steps_and_neighbours(folder: Path) -> None:
+    for name in ("1-1", "first", "http-first"):
+        shown = run("show", name, str(folder))
+        assert "step 3" in shown
+        assert "515 tokens; beside 1-2:512" in shown
+        assert "preempted 1 times" in shown
+        assert "prompt 515, reused 2, output 1" in shown
+    assert "steps: not known" in run("show", "1-4", str(folder))
+    assert "1-99" in run("show", "1-99", str(folder), fails=True)
+    assert "/models/m" in run("show", "1-1", str(folder), "--text", fails=True), "where the model was"
+
+
+def test_show_text_asks_the_named_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_decoder", lambda _recorded, model: lambda ids: f"{model}:{len(ids)}")
+    shown = run("show", "1-1", str(folder), "--text", "--model", "m")
+    assert "prompt: 'm:515'" in shown
+    assert "answer: 'm:1'" in shown
+    assert "prompt:" not in run("show", "1-3", str(folder), "--text", "--model", "m"), "there is none in metadata"
+
+
+def test_export_as_json_lines(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    assert run("export", str(folder), "--output", str(output)) == ""
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["1-1", "1-2", "1-3", "1-4", "1-5"]
+    assert lines[0]["token_ids"] == [7]
+    assert lines[0]["generate"]["prompt_ids"][:3] == [0, 1, 2]
+    assert lines[0]["digests"] == [f"{7000:016x}"]
+    assert "generate" not in lines[2]
+    assert Counter(line["outcome"] for line in lines) == {"finished": 3, "failed": 1, None: 1}
+    assert "can't write to" in run("export", str(folder), "-o", str(tmp_path / "no folder" / "x"), fails=True)
+    assert "mooncake" in run("export", str(folder), "--format", "csv", fails=True)
+
+
+def test_export_as_a_mooncake_trace_has_lengths_and_shared_blocks_alone(folder: Path) -> None:
+    lines = [json.loads(line) for line in run("export", str(folder), "--format", "mooncake").splitlines()]
+    assert [(line["input_length"], line["output_length"]) for line in lines] == [(515, 1), (512, 1), (3, 3)]
+    assert [line["hash_ids"] for line in lines] == [[0, 1], [0], [2]]
+    assert lines[0]["timestamp"] == 0
+    assert all(line.keys() == {"timestamp", "input_length", "output_length", "hash_ids"} for line in lines)
+
+
+def test_replay_needs_a_model_and_something_to_compare(folder: Path, tmp_path: Path) -> None:
+    def replay(*arguments: str) -> str:
+        command = [sys.executable, "-m", "freehold", "replay", *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert ended.returncode == 2
+        return ended.stderr
+
+    assert "/models/m" in replay(str(folder)), "where the model was when it was recorded"
+    assert "fast or recorded" in replay(str(folder), "--timing", "slow")
