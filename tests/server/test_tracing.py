@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,14 +13,16 @@ import pytest
 from tests.server.anthropic_client import client as anthropic_client
 from tests.server.conftest import starting
 from tests.server.families import QWEN, family
-from tests.server.running import Start
+from tests.server.running import Server, Start
 from tests.server.test_batches import ended, line, submit, wait_until_open
+from tests.server.test_engine_process import PROGRAM
 from tests.server.test_lifecycle import SLOW, gate, raw_request, wait_until
 from tests.server.test_tools import OSLO, TOOLS
 from tests.server.traced import Traced, receiving_at_once, stages_of
 
 from freehold.backends.script import FailStep
-from freehold.config import TracingConfig
+from freehold.config import EngineConfig, TracingConfig
+from freehold.engine.remote import ProcessEngine
 from freehold.files.vocabulary import TextAssets
 from freehold.logs import JsonFormatter
 
@@ -232,6 +236,22 @@ def test_a_failure_is_an_error(traced: Traced, stream: bool, n: int) -> None:
     assert span.attributes["gen_ai.response.finish_reasons"] == ["error"] * n
     assert span.attributes["langfuse.observation.level"] == "ERROR"
     assert stages_of(within) == STAGES
+
+
+def test_an_engine_that_died_told_no_stages(text: TextAssets) -> None:
+    config = EngineConfig(model_path=Path("scripted"), backend="scripted")
+    with receiving_at_once() as receiver, ThreadPoolExecutor(1) as pool:
+        engine = ProcessEngine.start(config, program=PROGRAM)
+        server = Server(text, config, handle=engine, tracing=TracingConfig(endpoint=receiver.url))
+        answer = pool.submit(Traced(server, receiver).chat, "died", max_tokens=4000)
+        wait_until(lambda: server.engine.num_live == 1)
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        assert answer.result().status_code == 503
+        span, within = receiver.request("died")
+        server.stop()
+    assert (span.status, span.attributes["error.type"]) == ("STATUS_CODE_ERROR", "engine_died")
+    assert [one.name for one in within] == ["tokenize"]
 
 
 def test_a_refusal_is_no_error_of_the_servers(traced: Traced) -> None:
