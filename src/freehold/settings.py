@@ -18,16 +18,22 @@ from freehold.config import (
     UnknownFields,
 )
 from freehold.logs import LogFormat
-from freehold.setting_kinds import Kind, pair, parse_size, parse_span, url
-from freehold.setting_kinds import choice as _choice
-from freehold.setting_kinds import file as _file
-from freehold.setting_kinds import folder as _folder
-from freehold.setting_kinds import integer as _integer
-from freehold.setting_kinds import number as _number
-from freehold.setting_kinds import origin as _origin
-from freehold.setting_kinds import secret as _secret
-from freehold.setting_kinds import switch as _switch
-from freehold.setting_kinds import text as _text
+from freehold.setting_kinds import (
+    Kind,
+    choice,
+    file,
+    folder,
+    integer,
+    number,
+    origin,
+    pair,
+    parse_size,
+    parse_span,
+    secret,
+    switch,
+    text,
+    url,
+)
 
 PREFIX = "FREEHOLD_"
 DEFAULT_MODEL = "smollm2"
@@ -59,7 +65,7 @@ class Setting:
     @property
     def is_switch(self) -> bool:
         """It is on or off: as a flag without a value, ``--name`` or ``--no-name``."""
-        return self.kind.parse is _switch
+        return self.kind.parse is switch
 
     @property
     def flag(self) -> str:
@@ -72,86 +78,84 @@ class Setting:
 
 _SIZE = Kind(parse_size, "SIZE")
 _SPAN = Kind(parse_span, "TIME")
-_FILE = Kind(_file, "FILE")
-_FOLDER = Kind(_folder, "FOLDER")
+_FILE = Kind(file, "FILE")
+_FOLDER = Kind(folder, "FOLDER")
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("model", Kind(_text, "NAME"), "store name, path, or Hugging Face id", DEFAULT_MODEL, ("-m",)),
+    Setting("model", Kind(text, "NAME"), "store name, path, or Hugging Face id", DEFAULT_MODEL, ("-m",)),
     Setting("home", _FOLDER, "folder of the model store"),
     Setting(
         "max_model_len",
-        _integer(1),
+        integer(1),
         "prompt plus output tokens of a request; default: the model's, or what the KV cache holds",
         aliases=("-c",),
         unset="auto",
     ),
-    Setting("max_num_seqs", _integer(1, 4096), "requests that run in one step", "64", ("-np",)),
-    Setting("max_num_batched_tokens", _integer(1, 1 << 20), "tokens computed in one step", "512"),
+    Setting("max_num_seqs", integer(1, 4096), "requests that run in one step", "64", ("-np",)),
+    Setting("max_num_batched_tokens", integer(1, 1 << 20), "tokens computed in one step", "512"),
     Setting(
         "itl_target_ms",
-        _number(1.0, 1e6, "MS"),
+        number(1.0, 1e6, "MS"),
         "how long a step may take while answers grow; prompts beside them are cut into chunks that small",
         "140",
     ),
     Setting(
         "scheduling_policy",
-        _choice(get_args(PolicyName)),
+        choice(get_args(PolicyName)),
         "who goes first: the more urgent by service class and priority, or the earlier",
         "priority",
     ),
-    Setting("memory_utilization", _number(0.05, 1.0, "SHARE"), "share of the memory limit that may be used", "0.9"),
+    Setting("memory_utilization", number(0.05, 1.0, "SHARE"), "share of the memory limit that may be used", "0.9"),
     Setting(
         "kv_cache_memory_bytes",
         _SIZE,
         "KV cache, such as 512M or 2GiB; default: what fits, at most 512 MiB",
         unset="what fits, at most 512 MiB",
     ),
-    Setting("kv_cache_dtype", _choice(get_args(KVDtypeName)), "numeric format of the KV cache", "bf16"),
-    Setting("block_size", _integer(16, 1024, 16), "tokens in a KV block", "32"),
+    Setting("kv_cache_dtype", choice(get_args(KVDtypeName)), "numeric format of the KV cache", "bf16"),
+    Setting("block_size", integer(16, 1024, 16), "tokens in a KV block", "32"),
     Setting(
         "enable_prefix_caching",
-        Kind(_switch, "{true,false}"),
+        Kind(switch, "{true,false}"),
         "reuse keys and values computed before for the same beginning",
         "true",
     ),
     Setting(
         "activations",
-        _choice(get_args(ActivationName)),
+        choice(get_args(ActivationName)),
         "numeric format of activations in quantized layers: int8 is faster, float more precise; "
         "default: int8 where the backend has it",
     ),
     Setting(
-        "threads", _integer(1, 1024), "threads that compute; default: the cores this process may use", None, ("-t",)
+        "threads", integer(1, 1024), "threads that compute; default: the cores this process may use", None, ("-t",)
     ),
-    Setting(
-        "isa", _choice(get_args(IsaName)), "highest instruction set to use; default: the processor's", unset="auto"
-    ),
+    Setting("isa", choice(get_args(IsaName)), "highest instruction set to use; default: the processor's", unset="auto"),
     Setting(
         "packed_cache",
-        _choice(get_args(PackedCacheName)),
+        choice(get_args(PackedCacheName)),
         "keep packed weights on disk for the next start: auto if packing took more than two seconds",
         "auto",
     ),
     Setting("packed_cache_bytes", _SIZE, "disk space for packed weights of all models", "32GiB"),
-    Setting("backend", _choice(get_args(BackendName)), "what computes", "cpu"),
+    Setting("backend", choice(get_args(BackendName)), "what computes", "cpu"),
     Setting(
         "stall_timeout",
-        _number(1, 86400, "SECONDS"),
+        number(1, 86400, "SECONDS"),
         "seconds without a finished step after which the server reports itself as not ready",
         "60",
     ),
     Setting(
         "engine",
-        _choice(get_args(EnginePlace)),
+        choice(get_args(EnginePlace)),
         "where the engine runs: in a process of its own, or in a thread of the server",
         "process",
         serve_only=True,
     ),
-    Setting("host", Kind(_text, "ADDRESS"), "address to listen on", "127.0.0.1", serve_only=True),
-    Setting("port", _integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
+    Setting("host", Kind(text, "ADDRESS"), "address to listen on", "127.0.0.1", serve_only=True),
+    Setting("port", integer(0, 65535), "TCP port; 0 picks a free one", "8000", serve_only=True),
     Setting(
         "api_key",
-        Kind(_secret, "KEY", is_list=True),
+        Kind(secret, "KEY", is_list=True),
         "a key for everything, besides those of `freehold keys`; may be given several times. Other users of the "
         "machine see flags, but not variables",
         serve_only=True,
@@ -160,28 +164,28 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow_no_key",
-        Kind(_switch, "{true,false}"),
+        Kind(switch, "{true,false}"),
         "listen to other machines even if no key exists",
         "false",
         serve_only=True,
     ),
     Setting(
         "served_model_name",
-        Kind(_text, "NAME", is_list=True),
+        Kind(text, "NAME", is_list=True),
         "names of the model in the API; answers bear the first. Default: the model's name",
         serve_only=True,
         unset="the model's name",
     ),
     Setting(
         "allowed_origins",
-        Kind(_origin, "ORIGIN", is_list=True),
+        Kind(origin, "ORIGIN", is_list=True),
         "web pages that may use the server, such as https://example.org, or * for all; default: its own",
         serve_only=True,
         unset="its own",
     ),
     Setting(
         "unknown_fields",
-        _choice(get_args(UnknownFields)),
+        choice(get_args(UnknownFields)),
         "requests with fields that nobody knows or that aren't supported: refuse them, or serve without and say so "
         "in the header x-ignored-fields",
         "refuse",
@@ -189,21 +193,21 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "request_timeout",
-        _number(0.001, 1e7, "SECONDS"),
+        number(0.001, 1e7, "SECONDS"),
         "seconds in the engine after which a request ends as failed; default: none",
         serve_only=True,
         unset="none",
     ),
     Setting(
         "shutdown_timeout",
-        _number(0, 86400, "SECONDS"),
+        number(0, 86400, "SECONDS"),
         "seconds that running requests may finish in",
         "30",
         serve_only=True,
     ),
     Setting(
         "profile",
-        Kind(_switch, "{true,false}"),
+        Kind(switch, "{true,false}"),
         "time every step: a table when the server stops, POST /debug/profile meanwhile",
         "false",
         serve_only=True,
@@ -225,21 +229,21 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "otlp_traces_ratio",
-        _number(0, 1, "SHARE"),
+        number(0, 1, "SHARE"),
         "share of requests that are traced; those that bring a trace with them are traced if it is",
         "1",
         serve_only=True,
     ),
     Setting(
         "otlp_traces_content",
-        Kind(_switch, "{true,false}"),
+        Kind(switch, "{true,false}"),
         "prompts, answers and tools in traces",
         "false",
         serve_only=True,
     ),
     Setting(
         "otlp_traces_convention",
-        _choice(get_args(ConventionName)),
+        choice(get_args(ConventionName)),
         "how spans say it: as OpenTelemetry's released instrumentations, or as the newest text of its conventions",
         "released",
         serve_only=True,
@@ -260,7 +264,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("max_file_bytes", _SIZE, "largest uploaded file", "200M", serve_only=True),
     Setting("max_stored_bytes", _SIZE, "all stored files before no more are taken", "16GiB", serve_only=True),
-    Setting("max_num_batch_reqs", _integer(1, 4096), "requests of batches that run or wait", "32", serve_only=True),
+    Setting("max_num_batch_reqs", integer(1, 4096), "requests of batches that run or wait", "32", serve_only=True),
     Setting(
         "warmup_prefixes",
         _FILE,
@@ -270,28 +274,28 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "tool_call_parser",
-        _choice(get_args(ToolCallParserName)),
+        choice(get_args(ToolCallParserName)),
         "how the model writes calls of tools; auto: as its chat template shows",
         "auto",
         serve_only=True,
     ),
     Setting(
         "enable_auto_tool_choice",
-        Kind(_switch, "{true,false}"),
+        Kind(switch, "{true,false}"),
         "the model may decide whether it calls tools",
         "true",
         serve_only=True,
     ),
     Setting(
         "reasoning_parser",
-        _choice(get_args(ReasoningParserName)),
+        choice(get_args(ReasoningParserName)),
         "how the model writes its reasoning; auto: as chat template and vocabulary show",
         "auto",
         serve_only=True,
     ),
     Setting(
         "record",
-        _choice(get_args(RecordMode)),
+        choice(get_args(RecordMode)),
         "keep requests on disk: lengths, times and hashes, or everything, to be replayed. Keys may say otherwise",
         "off",
         serve_only=True,
@@ -302,20 +306,20 @@ SETTINGS: tuple[Setting, ...] = (
         "folder of the recording; default: recording in the folder of --state-dir",
         serve_only=True,
     ),
-    Setting("record_sample", _number(0.0, 1.0, "SHARE"), "share of requests that is recorded", "1", serve_only=True),
+    Setting("record_sample", number(0.0, 1.0, "SHARE"), "share of requests that is recorded", "1", serve_only=True),
     Setting("record_bytes", _SIZE, "disk space for the recording; the oldest records go", "1GiB", serve_only=True),
     Setting("record_age", _SPAN, "how long records are kept, such as 12h or 7d", "7d", serve_only=True),
-    Setting("max_num_queued_reqs", _integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
+    Setting("max_num_queued_reqs", integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(
         "max_num_queued_tokens",
-        _integer(1),
+        integer(1),
         "tokens of prompts that may wait to be computed; default: any number",
         serve_only=True,
         unset="any number",
     ),
     Setting(
-        "log_format", _choice(get_args(LogFormat)), "lines for people, or a JSON object each", "pretty", serve_only=True
+        "log_format", choice(get_args(LogFormat)), "lines for people, or a JSON object each", "pretty", serve_only=True
     ),
-    Setting("log_level", _choice(("debug", "info", "warning", "error")), "how much to log", "info", serve_only=True),
+    Setting("log_level", choice(("debug", "info", "warning", "error")), "how much to log", "info", serve_only=True),
 )
 SETTINGS_BY_NAME = {setting.name: setting for setting in SETTINGS}
