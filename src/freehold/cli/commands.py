@@ -9,6 +9,7 @@ from freehold import __version__
 from freehold.cli import (
     bench,
     doctor,
+    experiment,
     keys,
     limits,
     profile,
@@ -42,6 +43,7 @@ app.command()(store.rm)
 app.command()(synth.synth)
 app.command()(doctor.doctor)
 app.command(cls=BenchCommand)(bench.bench)
+app.command()(experiment.experiment)
 app.command()(limits.limits)
 app.command()(profile.profile)
 app.command()(top.top)

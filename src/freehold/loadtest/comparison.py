@@ -21,6 +21,7 @@ Basis = Literal["requests", "repeats", "runs"]
 _Z = 1.959964  # of 95 % confidence
 _POWER_Z = _Z + 0.841621  # and of 80 % power
 _FEWEST_PAIRS = 8
+_LEAST = 1e-9  # what is divided by, where answers of one chunk have a TPOT of zero
 _OTHER_PROMPTS = (
     "the runs asked different prompts here (other data set, seed or order of points), so that requests can't be paired "
     "and only large differences show; give both the same --seed and loads"
@@ -156,7 +157,7 @@ def of_pairs(name: str, groups: Sequence[Values], percent: float | None = None) 
 
     def figures(chosen: Values) -> Values:
         of_a, of_b = of_columns(pairs[chosen.astype(int)]).T
-        return np.asarray([of_b - of_a, of_b / of_a])
+        return np.asarray([of_b - of_a, of_b / np.maximum(of_a, _LEAST)])
 
     pairs = np.concatenate(list(groups))
     a, b = (float(each) for each in of_columns(pairs))
@@ -167,7 +168,7 @@ def of_pairs(name: str, groups: Sequence[Values], percent: float | None = None) 
     else:
         error = (interval[1] - interval[0]) / (2 * _Z)
     return Difference(
-        name, "ms", a, b, b - a, b / a, interval, ratio_interval, len(pairs), "requests", _POWER_Z * error / a,
+        name, "ms", a, b, b - a, b / a, interval, ratio_interval, len(pairs), "requests", _POWER_Z * error / max(a, _LEAST),
         _verdict(interval, less_is_better=True),
     )  # fmt: skip
 
@@ -180,7 +181,7 @@ def of_runs(name: str, a: Values, b: Values) -> Difference:
     """
     means = float(a.mean()), float(b.mean())
     errors = [float(each.std(ddof=1)) / math.sqrt(len(each)) for each in (a, b)]
-    error, difference, ratio = math.hypot(*errors), means[1] - means[0], means[1] / means[0]
+    error, difference, ratio = math.hypot(*errors), means[1] - means[0], means[1] / max(means[0], _LEAST)
     # Of a ratio of two independent means, on a logarithmic scale (delta method).
     spread = _Z * math.hypot(errors[0] / means[0], errors[1] / means[1])
     interval = (difference - _Z * error, difference + _Z * error)
@@ -194,7 +195,7 @@ def of_repeats(name: str, unit: str, a: Sequence[float], b: Sequence[float]) -> 
     """The difference of a throughput over pairs of repeats (Student's paired t)."""
     gains = np.asarray(b) - np.asarray(a)
     num, means = len(gains), (float(np.mean(a)), float(np.mean(b)))
-    difference, ratio = means[1] - means[0], means[1] / means[0]
+    difference, ratio = means[1] - means[0], means[1] / max(means[0], _LEAST)
     if num < 2:
         return Difference(name, unit, *means, difference, ratio, None, None, num, "repeats", None, "unclear")
     error = float(gains.std(ddof=1)) / math.sqrt(num)

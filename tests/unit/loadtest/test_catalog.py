@@ -143,6 +143,14 @@ def test_ids_are_exact_also_where_nobody_knows_what_they_mean():
     assert one != other
 
 
+def test_a_vocabulary_without_words_has_ids():
+    letters = [ord(char) for char in "ab"]
+    load = open_workload(Choice(random_input_len=50), Served("ids", None, lambda text: letters * len(text), None, 300))
+    assert len(load.conversations(2, 1)[1].turns[0].prompt) == 50
+    with pytest.raises(ConfigError, match="common words are one token"):
+        open_workload(Choice(), Served("text", None, lambda text: letters * len(text), None, 300))
+
+
 def test_without_a_tokenizer_a_word_counts_as_one_token():
     load = open_workload(Choice(random_input_len=50), Served("text"))
     assert load.filler == GUESSED

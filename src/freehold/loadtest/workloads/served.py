@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from freehold.errors import ConfigError
 from freehold.loadtest.client.target import Target
 from freehold.loadtest.workloads.base import Message
 from freehold.loadtest.workloads.filler import GUESSED, CountChat, Filler, Form, Tokenize, any_ids, learn
@@ -43,11 +44,16 @@ class Served:
             ConfigError: see `learn`.
         """
         form = form or self.form
-        if self.tokenize is None and form == "ids" and self.vocab_size:
-            return any_ids(self.vocab_size)
+        vocab_size = self.vocab_size if form == "ids" else None
         if self.tokenize is None:
-            return replace(GUESSED, form="chat" if form == "chat" else "text")
-        return learn(self.tokenize, form, self.count_chat)
+            guessed = replace(GUESSED, form="chat" if form == "chat" else "text")
+            return any_ids(vocab_size) if vocab_size else guessed
+        try:
+            return learn(self.tokenize, form, self.count_chat)
+        except ConfigError:  # a vocabulary without words, such as that of a model with random weights
+            if vocab_size is None:
+                raise
+            return any_ids(vocab_size)
 
     def count(self, text: str) -> int:
         """Tokens of a text; without tokenizer a guess: four tokens are about three words."""

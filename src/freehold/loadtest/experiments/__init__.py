@@ -1,0 +1,1 @@
+"""The workshop's experiments: small measurements that show how inference works, on the reader's own machine."""
