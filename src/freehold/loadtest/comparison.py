@@ -168,8 +168,8 @@ def of_pairs(name: str, groups: Sequence[Values], percent: float | None = None) 
     else:
         error = (interval[1] - interval[0]) / (2 * _Z)
     return Difference(
-        name, "ms", a, b, b - a, b / a, interval, ratio_interval, len(pairs), "requests", _POWER_Z * error / max(a, _LEAST),
-        _verdict(interval, less_is_better=True),
+        name, "ms", a, b, b - a, b / max(a, _LEAST), interval, ratio_interval, len(pairs), "requests",
+        _POWER_Z * error / max(a, _LEAST), _verdict(interval, less_is_better=True),
     )  # fmt: skip
 
 

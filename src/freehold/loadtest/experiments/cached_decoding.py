@@ -18,7 +18,7 @@ _EXPECT = (
 
 
 def _run(setting: Setting) -> Outcome:
-    num_prompt, num_output = (8, 6) if setting.is_quick else (64, 128)
+    num_prompt, num_output = (8, 6) if setting.is_quick else (64, 256)
     with MeasuredEngine(setting, enable_prefix_caching=False) as engine:
         prompt = engine.prompt(num_prompt, "cached decoding")
         engine.ask(engine.prompt(num_prompt, "warm-up"), 4)

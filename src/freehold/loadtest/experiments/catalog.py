@@ -45,7 +45,7 @@ def write_outcome(experiment: Experiment, setting: Setting, outcome: Outcome, fo
 
 def outcome_page(experiment: Experiment, setting: Setting, outcome: Outcome) -> str:
     """A self-contained page: what to expect and why, what was found, tables, plots."""
-    drawn = [html.figure(plot, outcome.tables[0], name) for name, plot in outcome.plots]
+    drawn = [html.plotted(plot, name) for name, plot in outcome.plots]
     return html.page(
         experiment.title,
         html.paragraph(f"Model: {setting.model}", "dim"),

@@ -19,6 +19,7 @@ _EXPECT = (
     "blocks is."
 )
 _EVERY_S = 0.02
+_GAP_S = 0.15  # between starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class _Sample:
 
 
 def _run(setting: Setting) -> Outcome:
-    num_requests, num_prompt, num_output = (2, 24, 300) if setting.is_quick else (6, 96, 160)
+    num_requests, num_prompt, num_output = (2, 24, 300) if setting.is_quick else (6, 96, 320)
     # A small cache, so that its end is in the picture.
     with MeasuredEngine(
         setting, max_model_len=num_prompt + num_output, kv_cache_memory_bytes=_kv_bytes(setting)
@@ -44,10 +45,10 @@ def _run(setting: Setting) -> Outcome:
         setting.tell(f"{num_requests} requests of {num_prompt} tokens and answers of {num_output}, one after the other")
         for number in range(num_requests):
             requests.append(engine.submit(engine.prompt(num_prompt, f"occupancy {number}"), num_output))
-            _watch(engine, samples, began_s, requests[-1:], at_most_s=0.4)
+            _watch(engine, samples, began_s, requests[-1:], at_most_s=_GAP_S)
         _watch(engine, samples, began_s, requests)
         ended_s = perf_counter() - began_s
-        _watch(engine, samples, began_s, (), at_most_s=0.4)
+        _watch(engine, samples, began_s, (), at_most_s=_GAP_S)
         info = engine.info
     for request in requests:
         request.wait()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freehold.loadtest.report import draw
-from freehold.loadtest.report.plot import Plot
+from freehold.loadtest.report.plot import Line, Plot, thinned
 from freehold.loadtest.report.svg import content, element
 
 Cell = str | int | float | None
@@ -104,6 +104,13 @@ def figure(plot: Plot, numbers: Table, plot_id: str) -> str:
     caption = element("figcaption", {}, content(plot.says))
     opened = element("details", {}, element("summary", {}, "Numbers"), table(numbers))
     return element("figure", {}, draw.draw(plot, plot_id), caption, opened)
+
+
+def plotted(plot: Plot, plot_id: str) -> str:
+    """A plot of lines with some twenty points of each as its numbers."""
+    lines = [series for series in plot.series if isinstance(series, Line)]
+    rows: list[list[Cell]] = [[line.name, x, y] for line in lines for x, y in thinned(line.points, 20)]
+    return figure(plot, Table(plot.name, ("", plot.x.label, plot.y.label), rows), plot_id)
 
 
 def figures(*drawn: str) -> str:

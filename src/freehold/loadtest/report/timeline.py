@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from freehold.loadtest.report.html import Cell, Table, figure
+from freehold.loadtest.report.html import plotted
 from freehold.loadtest.report.plot import Line, Plot, Point, thinned
 from freehold.loadtest.report.scale import Axis
 from freehold.loadtest.results import Detail, PointResult, ServerSample
@@ -33,17 +33,17 @@ def _of_requests(detail: Detail, requests: Sequence[int], prefix: str) -> list[s
     firsts = [(detail.start_times[index], detail.ttfts[index] * 1000) for index in requests if not detail.errors[index]]
     tokens = _token_rate(detail, requests)
     return [
-        _over_time(
+        plotted(
             Plot("Requests in flight", "Requests sent and not yet ended.", _TIME, Axis("requests"),
                  [Line("in flight", thinned(in_flight, 600), steps=True)]),
             f"{prefix}-in-flight",
         ),
-        _over_time(
+        plotted(
             Plot("TTFT by start", "Each mark is a request: when it was sent, and how long its first token took.", _TIME,
                  Axis("TTFT (ms)"), [Line("TTFT", thinned(sorted(firsts)), marks=True, joined=False)]),
             f"{prefix}-ttft",
         ),
-        _over_time(
+        plotted(
             Plot("Output tokens per second", "Tokens that came, by the time at which they came.", _TIME,
                  Axis("tokens/s"), [Line("tokens/s", tokens, steps=True)]),
             f"{prefix}-tokens",
@@ -57,7 +57,7 @@ def _of_server(samples: Sequence[ServerSample], prefix: str) -> list[str]:
     if cache:
         plot = Plot("KV cache", "Share of the KV cache in use, as the server's metrics say.", _TIME, Axis("%"),
                     [Line("in use", cache)])  # fmt: skip
-        drawn.append(_over_time(plot, f"{prefix}-kv"))
+        drawn.append(plotted(plot, f"{prefix}-kv"))
     queue = [
         Line(name, points)
         for name, points in (
@@ -69,20 +69,8 @@ def _of_server(samples: Sequence[ServerSample], prefix: str) -> list[str]:
     if queue:
         plot = Plot("Running and waiting", "Requests inside the server, as its metrics say.", _TIME, Axis("requests"),
                     queue)  # fmt: skip
-        drawn.append(_over_time(plot, f"{prefix}-queue"))
+        drawn.append(plotted(plot, f"{prefix}-queue"))
     return drawn
-
-
-def _over_time(plot: Plot, plot_id: str) -> str:
-    """A figure whose table has at most some twenty moments."""
-    lines = [series for series in plot.series if isinstance(series, Line)]
-    rows: list[list[Cell]] = [[f"{x:.2f}", y] for x, y in thinned(lines[0].points, 20)]
-    header = ["s", lines[0].name]
-    for line in lines[1:]:
-        by_time = dict(line.points)
-        header.append(line.name)
-        rows = [[*row, by_time.get(x)] for row, (x, _) in zip(rows, thinned(lines[0].points, 20), strict=True)]
-    return figure(plot, Table(plot.name, header, rows), plot_id)
 
 
 def _told(samples: Sequence[ServerSample], told: Callable[[ServerSample], float | None]) -> list[Point]:
