@@ -17,7 +17,7 @@ from freehold.cli import commands
 from freehold.cli import main as cli
 from freehold.errors import ModelFileError
 
-COMMANDS = ("serve", "chat", "run", "pull", "list", "rm", "synth", "doctor", "limits", "profile")
+COMMANDS = ("serve", "chat", "run", "pull", "list", "rm", "synth", "doctor", "limits", "profile", "bench", "experiment")
 TIMEOUT_S = 120
 
 

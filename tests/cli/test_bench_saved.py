@@ -1,0 +1,86 @@
+"""``freehold bench`` on saved results and the list of ``freehold experiment``: in this process, by what is printed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.loadtest.made_up_results import facts, run
+from typer.testing import CliRunner
+
+from freehold.cli.commands import app
+from freehold.errors import ConfigError
+from freehold.loadtest.result_file import read_result, write_result
+
+Save = Callable[..., str]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Saves a made-up result and returns its path."""
+
+    def saved(name: str, *, is_detailed: bool = True, **how: object) -> str:
+        made = replace(run((1, 8), num=60, **how), facts=facts(label=name))
+        write_result(made, tmp_path / f"{name}.json", is_detailed=is_detailed)
+        return str(tmp_path / f"{name}.json")
+
+    return saved
+
+
+def printed(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_saved_result_is_shown_and_becomes_a_page(save: Save, tmp_path: Path) -> None:
+    path = save("first")
+    page = tmp_path / "pages" / "first.html"
+    out = printed("bench", "--show", path, "--report", str(page))
+    found = read_result(Path(path))
+    assert f"{found.points[1].output_throughput:.2f}" in out
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert f"<td>{found.points[1].output_throughput:.2f}</td>" in text
+    assert "TTFT: distribution" in text
+
+
+def test_two_saved_results_are_compared(save: Save, tmp_path: Path) -> None:
+    page = tmp_path / "both.html"
+    out = printed("bench", "--compare", save("first"), save("second", slower=1.1), "--report", str(page))
+    assert "A: first" in out
+    assert "B is worse: TTFT, mean +10.0%" in out
+    assert "equal requests" in out
+    assert "B is worse: TTFT, mean +10.0%" in page.read_text()
+
+
+def test_results_without_their_requests_say_what_is_missing(save: Save) -> None:
+    out = printed("bench", "--compare", save("first", is_detailed=False), save("second"))
+    assert "The first run was saved without its requests; --save-detailed keeps them" in out
+    assert "output throughput" in out
+
+
+@pytest.mark.parametrize("arguments", [("--show", "none.json"), ("--compare", "none.json", "none.json")])
+def test_a_missing_result_is_named(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"can't read the result none\.json"):
+        printed("bench", *arguments)
+
+
+def test_a_page_that_cannot_be_written_is_named(save: Save, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"can't write .*file/page\.html"):
+        printed("bench", "--show", save("first"), "--report", str(tmp_path / "file" / "page.html"))
+
+
+def test_experiments_are_listed_with_what_to_expect() -> None:
+    out = printed("experiment", "ls")
+    for name in ("cached-decoding", "warm-prefix", "kv-occupancy", "concurrency", "max-num-seqs"):
+        assert f"{name}: " in out
+    assert out.count("Expect") >= 4
+
+
+def test_an_unknown_experiment_is_named() -> None:
+    with pytest.raises(ConfigError, match="no experiment 'alchemy'; there are: cached-decoding, "):
+        printed("experiment", "alchemy")
