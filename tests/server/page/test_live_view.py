@@ -147,14 +147,17 @@ def test_the_list_of_requests(start: Start, visit: Visit) -> None:
 @pytest.mark.slow
 def test_the_list_can_be_held_still(server: Server, visit: Visit) -> None:
     server.says("ok")
+    server.chat()
     page = visit(server)
+    rows = page.locator("#request-table tbody tr")
+    expect(rows).not_to_have_count(0)
     page.get_by_role("button", name="Hold list").click()
-    before = page.locator("#request-table tbody tr").count()
+    before = rows.count()
     headers = {"x-request-id": "while-held"}
     with page.expect_response(lambda response: "/debug/live" in response.url and "while-held" in response.text()):
         server.http.post("/v1/chat/completions", json={"model": "test", "messages": server.messages}, headers=headers)
     expect(page.locator("#request-summary")).to_contain_text("held")
-    assert page.locator("#request-table tbody tr").count() == before
+    assert rows.count() == before
     page.get_by_role("button", name="Hold list").click()
     expect(page.get_by_role("link", name="while-held")).to_be_visible()
 

@@ -84,6 +84,7 @@ def test_marks_stand_out_from_their_ground(asked: Server, visit: Visit, scheme: 
     assert {name: ratio for name, ratio in ratios.items() if ratio < 3} == {}
 
 
+@pytest.mark.slow
 def test_the_theme_follows_the_system_until_it_is_chosen(server: Server, visit: Visit) -> None:
     page = visit(server, color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -6,6 +6,7 @@ import { HEIGHT, WIDTH, areaPath, dotPath, linePath, nearest, placesOf, roundUp 
 
 const MAX_ROWS = 20; // of the table
 const LEAST_SPAN_S = 60;
+const MAX_GAP_S = 20; // between values that are connected; of long spans, the time of three points
 const STEPS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 
 /**
@@ -71,10 +72,12 @@ export class Chart {
     const xs = placesOf(at, beginS, endS);
     const sums = this.isStacked ? stacked(values) : values;
     const top = this.max ?? roundUp(Math.max(0, ...sums.flat()), this.least);
+    const maxGap = (Math.max(MAX_GAP_S, (endS - beginS) / 80) / (endS - beginS)) * WIDTH;
     this.marks.forEach((mark, index) => {
       const lower = index === 0 ? at.map(() => 0) : sums[index - 1];
-      mark.setAttribute("d", this.isStacked ? areaPath(xs, lower, sums[index], top) : linePath(xs, values[index], top));
-      if (!this.isStacked) this.dots[index].setAttribute("d", dotPath(xs, values[index], top));
+      const path = this.isStacked ? areaPath(xs, lower, sums[index], top, maxGap) : linePath(xs, values[index], top, maxGap);
+      mark.setAttribute("d", path);
+      if (!this.isStacked) this.dots[index].setAttribute("d", dotPath(xs, values[index], top, maxGap));
     });
     [1, 0.5, 0].forEach((share, index) => setText(this.scale[index], shortened(this.format(top * share))));
     setText(this.times[0], `${duration(Math.round(endS - beginS)).replace(/ 0 (s|min)$/, "")} ago`);

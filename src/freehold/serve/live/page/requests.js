@@ -55,7 +55,6 @@ export class RequestList {
   }
 
   summary(numAll, numFound, numShown) {
-    if (numAll === 0) return "";
     const left = numShown < numFound ? `, the newest ${count(numShown)} shown` : "";
     return `${count(numFound)} of ${count(numAll)} requests${left}${this.held === null ? "" : "; held"}`;
   }
@@ -83,8 +82,13 @@ function fill(node, request, nowS, fullS) {
   showStages(stages.firstChild, request, nowS, fullS);
   setText(total, duration(totalOf(request, nowS)));
   setText(prompt, count(request.num_prompt_tokens));
-  setText(cached, count(request.num_cached_tokens));
+  setText(cached, count(cachedOf(request)));
   setText(output, count(request.num_output_tokens));
+}
+
+/** Prompt tokens that were reused; null as long as the engine hasn't told. */
+function cachedOf({ stage, num_cached_tokens }) {
+  return stage === "ended" ? num_cached_tokens : null;
 }
 
 function shortened(id) {

@@ -8,7 +8,7 @@ export function roundUp(value, least) {
   const wanted = Math.max(value, least);
   if (wanted <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(wanted));
-  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((candidate) => candidate >= wanted * 0.9999);
+  return [1, 1.2, 1.6, 2, 4, 6, 8, 10].map((step) => step * power).find((candidate) => candidate >= wanted * 0.9999);
 }
 
 /** Places of times between `beginS` and `endS`. */
@@ -16,32 +16,28 @@ export function placesOf(at, beginS, endS) {
   return at.map((time) => ((time - beginS) / (endS - beginS)) * WIDTH);
 }
 
-/** The path of a line, broken where a value is null. */
-export function linePath(xs, values, max) {
-  return runs(values)
-    .map(([begin, end]) => "M" + places(xs, values, max, begin, end).join("L"))
+/** The path of a line through what was measured. Values further apart than `maxGap` aren't connected. */
+export function linePath(xs, values, max, maxGap) {
+  return runs(xs, values, maxGap)
+    .map((run) => "M" + run.map((index) => place(xs[index], values[index], max)).join("L"))
     .join("");
 }
 
-/** The path of dots, one for each value that has no neighbour and so is no line. */
-export function dotPath(xs, values, max) {
-  return runs(values)
-    .filter(([begin, end]) => end - begin === 1)
-    .map(([begin, end]) => `M${places(xs, values, max, begin, end)[0]}h0`)
+/** The path of dots, one for each value that is connected with no other. */
+export function dotPath(xs, values, max, maxGap) {
+  return runs(xs, values, maxGap)
+    .filter((run) => run.length === 1)
+    .map(([index]) => `M${place(xs[index], values[index], max)}h0`)
     .join("");
 }
 
-/** The path of the area between two lines, broken where the upper one is null. Each point stands for half a step around it. */
-export function areaPath(xs, lower, upper, max) {
-  const half = xs.length > 1 ? (xs[1] - xs[0]) / 2 : 1;
-  return runs(upper)
-    .map(([begin, end]) => {
-      const wide = [xs[begin] - half, ...xs.slice(begin, end), xs[end - 1] + half];
-      const edge = (values) => {
-        const inner = values.slice(begin, end);
-        return places(wide, [inner[0], ...inner, inner.at(-1)], max, 0, wide.length);
-      };
-      return `M${edge(upper).join("L")}L${edge(lower).reverse().join("L")}Z`;
+/** The path of the area between two lines, where the upper one was measured. */
+export function areaPath(xs, lower, upper, max, maxGap) {
+  return runs(xs, upper, maxGap)
+    .map((run) => {
+      const above = run.map((index) => place(xs[index], upper[index], max));
+      const below = run.map((index) => place(xs[index], lower[index], max)).reverse();
+      return `M${above.join("L")}L${below.join("L")}Z`;
     })
     .join("");
 }
@@ -55,20 +51,18 @@ export function nearest(at, time) {
   return best;
 }
 
-/** Where values stand without a gap: [first index, index after the last]. */
-function runs(values) {
+/** Indices of values that aren't null, in runs that no gap longer than `maxGap` divides. */
+function runs(xs, values, maxGap) {
   const found = [];
   values.forEach((value, index) => {
     if (value === null) return;
-    if (found.at(-1)?.[1] === index) found.at(-1)[1] = index + 1;
-    else found.push([index, index + 1]);
+    const last = found.at(-1)?.at(-1);
+    if (last !== undefined && xs[index] - xs[last] <= maxGap) found.at(-1).push(index);
+    else found.push([index]);
   });
   return found;
 }
 
-function places(xs, values, max, begin, end) {
-  return xs.slice(begin, end).map((x, index) => {
-    const y = HEIGHT - (Math.min(values[begin + index], max) / max) * HEIGHT;
-    return `${x.toFixed(1)} ${y.toFixed(1)}`;
-  });
+function place(x, value, max) {
+  return `${x.toFixed(1)} ${(HEIGHT - (Math.min(value, max) / max) * HEIGHT).toFixed(1)}`;
 }
