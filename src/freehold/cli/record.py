@@ -76,7 +76,7 @@ def show(
 
     with _opened(recording) as opened:
         found = _find(opened, request)
-        steps = [step for step in opened.steps(found.header.run) if found.begun.number in step.numbers]
+        steps = list(opened.steps_of(found))
         to_text = _decoder(found, model) if text else None
         for line in details(found, steps, to_text):
             print(printable(line))

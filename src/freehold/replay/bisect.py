@@ -12,9 +12,8 @@ def neighbours(recording: Recording, recorded: RecordedRequest) -> list[Recorded
     """Requests that had rows in the same steps, those of the earliest steps first."""
     own = recorded.begun.number
     numbers: dict[int, None] = {}
-    for step in recording.steps(recorded.header.run):
-        if own in step.numbers:
-            numbers |= dict.fromkeys(number for number in step.numbers if number not in {0, own})
+    for step in recording.steps_of(recorded):
+        numbers |= dict.fromkeys(number for number in step.numbers if number not in {0, own})
     found = (recording.find(f"{recorded.header.run}-{number}") for number in list(numbers)[:MAX_NEIGHBOURS])
     return [each for each in found if each is not None]
 

@@ -275,6 +275,9 @@ def test_a_full_disk_stops_recording_and_nothing_else(
             record_one(writing, name)
         wait_until(lambda: writing.is_stopped)
         assert writing.begin(request("later"), http_id="", key_id="", detail="full") is None
+        time.sleep(1.0)  # some tries in vain
+        assert writing.is_stopped
+        assert len(list(folder.iterdir())) == 1
         is_full.clear()
         wait_until(lambda: not writing.is_stopped)
         record_one(writing, "after")
@@ -285,6 +288,25 @@ def test_a_full_disk_stops_recording_and_nothing_else(
     assert len(errors) == 1
     assert "No space left" in errors[0]
     assert writing.counts.dropped == 5
+
+
+def test_steps_of_a_request_that_stands_in_several_segments(folder: Path) -> None:
+    with recorder(folder, RingLimits(max_bytes=400_000, max_age_s=1e9)) as writing:
+        take = begin(writing, request("long"))
+        for step in range(300):
+            record_one(writing, f"short {step}")
+            if step % 3 == 0:
+                writing.step(StepRows(step, 20.0, (RequestId("long"), RequestId(f"short {step}")), (1, 2)))
+            if step % 50 == 0:
+                wait_until(lambda written=2 * step: writing.counts.written >= written)
+        take.see(finish(request("long"), 0))
+        record_one(writing, "after")
+    assert len(list(folder.iterdir())) > 3
+    with open_recording(folder) as recording:
+        long, *shorts, after = recording.requests()
+        assert [step.step_id for step in recording.steps_of(long)] == list(range(0, 300, 3))
+        assert [step.step_id for step in recording.steps_of(shorts[150])] == [150]
+        assert list(recording.steps_of(after)) == []
 
 
 def test_a_deleted_segment_is_noticed_and_a_new_one_begun(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """Read a recording: the requests and steps in a folder of segments, also while a server writes into it."""
 
 import os
+from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -77,10 +78,12 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Segment:
+    """One file, and where the frames of its steps are: there may be millions."""
+
     path: Path
     descriptor: int
     header: Header
-    steps: list[_Place] = field(default_factory=list)
+    steps: "array[int]" = field(default_factory=lambda: array("Q"))  # offset and length, one after the other
 
 
 class Recording:
@@ -128,11 +131,18 @@ class Recording:
 
     def steps(self, run: int) -> Iterator[Stepped]:
         """The steps of a run, in order."""
-        for segment in self._segments:
-            for place in segment.steps if segment.header.run == run else ():
-                step = self._frame(place)
-                assert isinstance(step, Stepped)
-                yield step
+        for number, segment in enumerate(self._segments):
+            if segment.header.run == run:
+                yield from self._steps_in(number)
+
+    def steps_of(self, recorded: RecordedRequest) -> Iterator[Stepped]:
+        """The steps in which a request had a row, in order."""
+        entry = self._entries[recorded.header.run, recorded.begun.number]
+        assert entry.begun is not None
+        last = len(self._segments) - 1 if entry.ended is None else min(entry.ended.segment + 1, len(self._segments) - 1)
+        for number in range(entry.begun.segment, last + 1):
+            if self._segments[number].header.run == recorded.header.run:
+                yield from (step for step in self._steps_in(number) if recorded.begun.number in step.numbers)
 
     def close(self) -> None:
         """Close the files."""
@@ -145,6 +155,13 @@ class Recording:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _steps_in(self, number: int) -> Iterator[Stepped]:
+        places = self._segments[number].steps
+        for at in range(0, len(places), 2):
+            step = self._frame(_Place(number, places[at], places[at + 1]))
+            assert isinstance(step, Stepped)
+            yield step
 
     def _request(self, entry: _Entry) -> RecordedRequest:
         assert entry.begun is not None
@@ -190,7 +207,7 @@ class Recording:
         segment = self._segments[place.segment]
         match brief:
             case _Step():
-                segment.steps.append(place)
+                segment.steps.extend((place.offset, place.num_bytes))
             case _Begun(number):
                 self._entries.setdefault((segment.header.run, number), _Entry()).begun = place
             case _Ended(number):

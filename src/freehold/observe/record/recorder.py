@@ -180,6 +180,8 @@ class Recorder:
         try:
             if self._ring is None:
                 self._ring = self._open_ring()
+            if self.is_stopped:
+                self._ring.probe()
             encoded = [body for frame in frames if (body := self._encoded(frame))]
             self._ring.append(encoded)
             num_written = len(encoded)

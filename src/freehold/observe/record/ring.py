@@ -86,6 +86,15 @@ class Ring:
         had, self._has_lost_segment = self._has_lost_segment, False
         return had
 
+    def probe(self) -> None:
+        """Find out whether there is room again, after an error.
+
+        Raises:
+            OSError: there isn't.
+        """
+        if self._segment is None:
+            self._begin_segment()
+
     def append(self, frames: Sequence[bytes]) -> None:
         """Write some frames, and drop what the limits don't allow any more.
 
@@ -144,7 +153,11 @@ class Ring:
         path = self._folder / f"{self._number:08d}{SUFFIX}"
         self._segment = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._num_bytes, self._began_s = 0, self._now_s()
-        self._append(preface() + self._header(self.run))
+        try:
+            self._append(preface() + self._header(self.run))
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
     def _append(self, data: bytes) -> None:
         """Write to the segment that is open. If that fails, what was half written is cut off, and it ends."""
