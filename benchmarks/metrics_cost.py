@@ -12,7 +12,8 @@ import asyncio
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+import timeit
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,27 @@ from pairs import in_turns, ratios
 from server_overhead import CONTEXT, Kind, run_level, tiny_model
 
 CONCURRENCY = 64
+
+
+def observation_ns() -> tuple[float, float]:
+    """What a token costs in the server, and a step's times in the engine, by themselves: nanoseconds."""
+    from freehold.engine.snapshot import LoopCounts
+    from freehold.serve.entrance.record import Record
+    from freehold.serve.operation.timings import Timings
+
+    plain, watched, counts = Record("plain"), Record("watched"), LoopCounts()
+    watched.watchers = (Timings(4096),)
+
+    def step() -> None:
+        for place in ("inbox", "plan", "submit", "collect", "apply", "publish", "masks"):
+            counts.enter(place)
+        counts.submitted(counts.num_tokens + CONCURRENCY)
+
+    def best_ns(work: Callable[[], None]) -> float:
+        return min(timeit.repeat(work, number=20_000, repeat=7)) / 20_000 * 1e9
+
+    token_ns = best_ns(lambda: watched.note_tokens(0, 1)) - best_ns(lambda: plain.note_tokens(0, 1))
+    return token_ns, best_ns(step)
 
 
 def nothing(*_arguments: object) -> None:
@@ -88,6 +110,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     options = parser.parse_args()
     room = ("--max-num-seqs", str(CONCURRENCY), "--max-model-len", str(CONTEXT), "--backend", options.backend)
+    token_ns, step_ns = observation_ns()
+    print(f"by themselves: {token_ns:.0f} ns a token in the server, {step_ns:.0f} ns a step in the engine")
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or tiny_model(Path(folder))
         launch = freehold(model, 1 if options.model is None else 2, *room)

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,24 @@ def test_ttft_is_what_clients_see(start: Start) -> None:
     assert found["vllm:time_to_first_token_seconds_sum"] == pytest.approx(sum(watched.ttft_s.values()))
 
 
+def test_ttft_counts_from_the_first_byte_on(start: Start) -> None:
+    """A body that takes its time is a part of it."""
+    server = start()
+    watched = Watched(server)
+    server.says("word")
+    body = json.dumps({"model": "test", "messages": server.messages}).encode()
+
+    def slowly() -> Iterator[bytes]:
+        yield body[:10]
+        time.sleep(0.1)
+        yield body[10:]
+
+    headers = {"content-type": "application/json", "x-request-id": "slow"}
+    answer = server.http.post("/v1/chat/completions", content=slowly(), headers=headers)
+    assert answer.status_code == 200
+    assert watched.ttft_s["slow"] >= 0.1
+
+
 def test_ttft_holds_the_queue_and_stages_add_up(start: Start) -> None:
     """One answer at a time, 60 ms each: of ten that come at once, the last waits for nine."""
     server = start(engine={"max_num_seqs": 1})
@@ -271,6 +290,21 @@ def test_names_types_labels_and_buckets_are_those_that_others_read(server: Serve
     (shape,) = found.families["vllm:cache_config_info"].samples
     info = server.service.info
     assert (shape.labels["block_size"], shape.labels["num_gpu_blocks"]) == (str(info.block_size), str(info.num_blocks))
+
+
+def test_old_names_say_the_same(server: Server) -> None:
+    server.says("one two three")
+    assert server.chat().status_code == 200
+    values = scrape(server).values
+    for old, new in (
+        ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"),
+        ("vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"),
+        ("vllm:gpu_prefix_cache_queries_total", "vllm:prefix_cache_queries_total"),
+        ("vllm:gpu_prefix_cache_hits_total", "vllm:prefix_cache_hits_total"),
+    ):
+        same = {(name.replace(old, new), *labels): value for (name, *labels), value in values.items() if old in name}
+        assert same
+        assert same == {key: values[key] for key in same}
 
 
 @pytest.mark.parametrize(

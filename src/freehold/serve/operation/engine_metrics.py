@@ -96,17 +96,18 @@ def _kv_families(families: Families, state: EngineState) -> Iterator[Metric]:
     kv = state.kv
     usage = kv.held / kv.num_blocks if kv.num_blocks else 0.0
     yield families.gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that running answers hold, 0 to 1.", usage)
+    yield families.gauge("vllm:gpu_cache_usage_perc", "Old name of vllm:kv_cache_usage_perc.", usage)
     yield families.gauges(
         "freehold:kv_cache_blocks", "Blocks of the KV cache: held, cached for whoever comes, free.", "state",
         {"held": kv.held, "cached": kv.cached, "free": kv.num_blocks - kv.held - kv.cached},
     )  # fmt: skip
     yield families.gauge("freehold:kv_cache_pinned_blocks", "Of the held and cached ones, those pinned.", kv.pinned)
     yield families.gauge("freehold:kv_cache_public_blocks", "Of these, those that every client may reuse.", kv.public)
-    yield families.counter(
-        "vllm:prefix_cache_queries", "Tokens of answers that started, looked up in the KV cache.",
-        state.prefix_queries_total,
-    )  # fmt: skip
-    yield families.counter("vllm:prefix_cache_hits", "Of these, the ones found there.", state.prefix_hits_total)
+    queries, hits = "Tokens of answers that started, looked up in the KV cache.", "Of these, the ones found there."
+    yield families.counter("vllm:prefix_cache_queries", queries, state.prefix_queries_total)
+    yield families.counter("vllm:prefix_cache_hits", hits, state.prefix_hits_total)
+    for name, total in (("queries", state.prefix_queries_total), ("hits", state.prefix_hits_total)):
+        yield families.counter(f"vllm:gpu_prefix_cache_{name}", f"Old name of vllm:prefix_cache_{name}_total.", total)
 
 
 def _draft_families(families: Families, state: EngineState) -> Iterator[Metric]:

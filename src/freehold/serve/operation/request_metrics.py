@@ -21,6 +21,7 @@ def answer_families(families: Families, timings: Timings) -> Iterator[Metric]:
     for name, text, histogram in (
         ("time_to_first_token_seconds", "From a request's arrival to an answer's first token.", timings.ttft),
         ("inter_token_latency_seconds", "From a token to the next.", timings.itl),
+        ("time_per_output_token_seconds", "Old name of vllm:inter_token_latency_seconds.", timings.itl),
         ("request_time_per_output_token_seconds", "Of an answer, from its first token to its last, by token.",
          timings.tpot),
         ("e2e_request_latency_seconds", "From a request's arrival to an answer's end.", timings.e2e),
