@@ -1,15 +1,16 @@
-"""One streamed completion over HTTP, with the time of every token.
+"""One streamed completion over HTTP, with the time of every token: the load tester's client, for a single request."""
 
-Written over plain sockets: the client shares the processors with the server that it measures, and a full HTTP library
-takes several times as long for each event.
-"""
-
-import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from freehold.loadtest.client import answer as loadtest_answer
+from freehold.loadtest.client.failures import FailedRequestError
+from freehold.loadtest.client.http_client import HttpClient
+from freehold.loadtest.client.target import read_target
+
+TIMEOUT_S = 3600.0
 
 
 class AnswerError(RuntimeError):
@@ -51,7 +52,7 @@ class Answer:
 
 
 async def complete(port: int, prompt_ids: Sequence[int], num_output: int, extras: Mapping[str, Any]) -> Answer:
-    """Ask a server on this machine for exactly `num_output` tokens, greedily.
+    """Ask a server on this machine for exactly `num_output` tokens, greedily, over a connection of its own.
 
     Args:
         extras: further fields of the body, such as the server's name for ignoring the end token.
@@ -67,50 +68,24 @@ async def complete(port: int, prompt_ids: Sequence[int], num_output: int, extras
         "stream_options": {"include_usage": True},
         **extras,
     }
-    answer = Answer(time.perf_counter())
-    async for data in _events(port, json.dumps(body).encode()):
-        _take(answer, json.loads(data))
+    client = HttpClient(read_target(f"http://127.0.0.1:{port}"), TIMEOUT_S)
+    stream = loadtest_answer.Answer(is_stream=True, keeps_text=False)
+    try:
+        response = await client.post("/v1/completions", json.dumps(body).encode(), "benchmark", stream.take)
+    except FailedRequestError as error:
+        raise AnswerError(str(error)) from None
+    finally:
+        await client.close()
+    usage = stream.usage or loadtest_answer.Usage()
+    details = usage.prompt_tokens_details
+    answer = Answer(
+        response.sent_s,
+        stream.arrivals_s,
+        stream.token_ids,
+        usage.prompt_tokens or 0,
+        usage.completion_tokens or 0,
+        (details.cached_tokens or 0) if details else 0,
+    )
     if answer.num_output_tokens != num_output or not answer.arrivals_s:
         raise AnswerError(f"{num_output} tokens were asked for and {answer.num_output_tokens} came")
     return answer
-
-
-def _take(answer: Answer, event: Mapping[str, Any]) -> None:
-    """Book one event of the stream."""
-    if "error" in event:
-        raise AnswerError(str(event["error"]))
-    for choice in event.get("choices") or ():
-        token_ids = (
-            choice.get("token_ids") or event.get("__verbose", {}).get("tokens") or ()
-        )  # the latter: llama-server
-        answer.token_ids.extend(token_ids)
-        if choice.get("text") or token_ids:
-            answer.arrivals_s.append(time.perf_counter())
-    if usage := event.get("usage"):
-        answer.num_prompt_tokens = usage["prompt_tokens"]
-        answer.num_output_tokens = usage["completion_tokens"]
-        answer.num_cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-
-
-async def _events(port: int, body: bytes) -> AsyncIterator[bytes]:
-    """Data of each server-sent event, up to ``[DONE]``."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
-    try:
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-        writer.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-        status = await reader.readline()
-        headers = (await reader.readuntil(b"\r\n\r\n")).lower()
-        if b" 200 " not in status:
-            raise AnswerError(f"{status.decode().strip()}: {(await reader.read(2000)).decode(errors='replace')}")
-        if b"transfer-encoding: chunked" not in headers:
-            raise AnswerError("the answer isn't streamed")
-        rest = b""
-        while size := int((await reader.readline()).split(b";")[0], 16):
-            rest += await reader.readexactly(size)
-            await reader.readexactly(2)
-            *lines, rest = rest.split(b"\n")
-            for line in lines:
-                if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
-                    yield line.removeprefix(b"data: ")
-    finally:
-        writer.close()

@@ -34,10 +34,10 @@ def test_requests_start_when_the_schedule_says(against: Against) -> None:
 
 
 def test_starts_dont_wait_for_answers(against: Against) -> None:
-    """Answers take ten times as long as the gaps between requests."""
-    run = against({"first_s": 0.4}, loads=opened(25.0, burstiness="inf"), num_prompts=20, lengths=(4, 1))
-    assert run.point.max_concurrent_requests >= 8
-    assert run.point.duration < 0.4 + 20 / 25 + 0.5
+    """Answers take twenty times as long as the gaps between requests."""
+    run = against({"first_s": 0.4}, loads=opened(50.0, burstiness="inf"), num_prompts=20, lengths=(4, 1))
+    assert run.point.max_concurrent_requests >= 16
+    assert run.point.duration < 0.4 + 20 / 50 + 0.5
 
 
 def test_all_at_once(against: Against) -> None:
@@ -46,8 +46,8 @@ def test_all_at_once(against: Against) -> None:
 
 
 def test_time_for_a_slot_counts_from_the_intended_start(against: Against) -> None:
-    """Twenty requests at once, one at a time, 50 ms each: the last one waits for all others."""
-    run = against({"first_s": 0.05}, loads=opened("inf", max_concurrency=1), num_prompts=20, lengths=(4, 1))
+    """Ten requests at once, one at a time, 50 ms each: the last one waits for all others."""
+    run = against({"first_s": 0.05}, loads=opened("inf", max_concurrency=1), num_prompts=10, lengths=(4, 1))
     point = run.point
     assert point.max_concurrent_requests == 1
     assert point.client_queue is not None
@@ -57,7 +57,7 @@ def test_time_for_a_slot_counts_from_the_intended_start(against: Against) -> Non
     assert point.from_intended["e2el"].mean == pytest.approx(
         np.mean([record.queue_s + record.e2e_s for record in run.measurement.records]) * 1000
     )
-    assert point.from_intended["e2el"].percentiles["99"] > 950
+    assert point.from_intended["e2el"].percentiles["99"] > 450
     assert point.client.schedule_delay_ms < 50 + 2000 * max(run.lateness_s), "waiting isn't the client being late"
 
 
@@ -83,6 +83,6 @@ def _stop(pid: int, seconds: float) -> None:
 
 def test_a_rate_that_a_cap_prevents_is_flagged(against: Against) -> None:
     run = against(
-        {"first_s": 0.05}, loads=opened(100.0, burstiness="inf", max_concurrency=1), num_prompts=20, lengths=(4, 1)
+        {"first_s": 0.05}, loads=opened(100.0, burstiness="inf", max_concurrency=1), num_prompts=10, lengths=(4, 1)
     )
     assert "rate_not_reached" in {each.code for each in run.point.invalid}

@@ -28,8 +28,8 @@ def check_against_truth(run: Run) -> None:
         (_of(each.ended_s) - each.chunks_s[0]) / (each.output_tokens - 1) for each in truths if each.output_tokens > 1
     ]
     run.check_distribution("tpot", tpots)
-    duration_s = max(_of(each.ended_s) for each in truths) - min(each.received_s for each in truths)
-    run.check("duration", point.duration * 1000, duration_s * 1000)
+    began_s = run.measurement.origin_s + min(record.intended_s for record in run.measurement.records)
+    run.check("duration", point.duration * 1000, (max(_of(each.ended_s) for each in truths) - began_s) * 1000)
     assert point.request_throughput == pytest.approx(point.completed / point.duration)
     assert point.output_throughput == pytest.approx(point.total_output_tokens / point.duration)
 
@@ -72,7 +72,7 @@ def test_figures_are_true_without_allowance(against: Against, behaviour: dict[st
     """The machine may have had something else to do once, but not three times."""
     for attempt in range(3):
         try:
-            check_against_truth(against(behaviour, num_prompts=40, concurrency=8, is_strict=True))
+            check_against_truth(against(behaviour, num_prompts=30, concurrency=3, is_strict=True))
             return
         except AssertionError:
             if attempt == 2:
@@ -85,18 +85,19 @@ def test_times_are_those_of_the_bytes(against: Against) -> None:
     assert best < 0.002
 
 
-@pytest.mark.parametrize("stalled", [[{}] * 49 + [{"stall_at": 8, "stall_s": 2.0}]], ids=["one in 50"])
-def test_a_stall_is_seen_in_p99(against: Against, stalled: list[dict[str, Any]]) -> None:
-    run = against(stalled, num_prompts=100, concurrency=50)
+def test_a_stall_is_seen_in_p99(against: Against) -> None:
+    """Two seconds, in one request of fifty."""
+    run = against([{}] * 49 + [{"stall_at": 8, "stall_s": 2.0}], num_prompts=100, concurrency=50)
     check_against_truth(run)
     point = run.point
     assert point.latencies["e2el"].percentiles["99"] > 1900
     assert point.latencies["e2el"].median < 1000
-    assert max(max(record.gaps_s) for record in run.measurement.records) >= 2
+    assert max(max(record.gaps_s) for record in run.measurement.records) > 1.9
     assert "p99_e2el_ms" in point.too_few, "100 requests are too few to say so, and that is said"
 
 
 def test_multi_token_chunks_count_as_tokens(against: Against) -> None:
+    """be-01, be-03"""
     point = against({"per_chunk": 8, "gap_s": 0.01}, lengths=(4, 64), concurrency=10).point
     assert point.total_output_tokens == 640
     assert point.tokens_per_chunk == 8
@@ -148,6 +149,7 @@ def test_without_usage_and_ids_the_tokenizer_counts_and_that_is_said(against: Ag
 
 
 def test_chunks_are_never_counted(against: Against) -> None:
+    """be-01"""
     point = against({"usage": False}).point
     assert point.total_output_tokens == 0
     assert "tpot" not in point.latencies
@@ -160,6 +162,7 @@ def test_the_rate_of_hits_is_told_by_usage(against: Against) -> None:
     assert point.total_cached_tokens == 80
 
 
+@pytest.mark.slow
 def test_https(tmp_path: Path) -> None:
     certificate = tmp_path / "certificate.pem"
     subprocess.run(

@@ -95,7 +95,7 @@ def bench(
         show_saved(show, report, figures)
         return
     if resume is not None:
-        execute(None, Files(resume, resume.with_suffix(".json"), save_detailed, report), figures)
+        execute(None, Files(resume, resume.with_suffix(".json"), save_detailed, report), figures, header or [])
         return
     chosen = read_backend(backend)
     fields = read_object(extra_body) | ({} if temperature is None else {"temperature": temperature})
@@ -149,7 +149,6 @@ def bench(
         limits_ms=read_limits(goodput or []),
         percents=list(figures.percents),
         fields=fields,
-        headers=header or [],
         is_insecure=insecure,
         metrics_path=metrics_path or None,
         timeout_s=request_timeout,
@@ -157,4 +156,4 @@ def bench(
         metadata=read_pairs("--metadata", metadata or []),
     )
     files = files_of(result_dir, result_filename, is_saved=is_saved, is_detailed=save_detailed)
-    execute(options, replace(files, report=report), figures)
+    execute(options, replace(files, report=report), figures, header or [])

@@ -118,7 +118,8 @@ SaveDetailed = Annotated[bool, _flag("--save-detailed", text="The JSON has every
 ResultDir = Annotated[Path, _flag(text="Folder of the results. Default: here.")]
 ResultFilename = Annotated[str | None, _flag(text="Write this JSON; the run's SQLite file lies beside it.")]
 Resume = Annotated[
-    Path | None, _flag(metavar="FILE", text="Go on with an interrupted run: its SQLite file. Its flags count.")
+    Path | None,
+    _flag(metavar="FILE", text="Go on with an interrupted run: its SQLite file. Its flags count, but for --header."),
 ]
 Label = Annotated[str | None, _flag(text="Of the run, for reports.")]
 Metadata = Annotated[list[str] | None, _flag(metavar="KEY=VALUE …", text="Kept with the results.")]

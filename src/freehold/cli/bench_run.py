@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,17 +54,18 @@ def files_of(folder: Path, name: str | None, *, is_saved: bool, is_detailed: boo
     return Files(result.with_suffix(".sqlite"), result, is_detailed)
 
 
-def execute(options: BenchOptions | None, files: Files, shown: Shown) -> None:
+def execute(options: BenchOptions | None, files: Files, shown: Shown, headers: Sequence[str]) -> None:
     """Measure, print and save.
 
     Args:
         options: None goes on with the run in the file.
+        headers: of every request, as ``Name=value``. They may hold secrets, so no file has them.
 
     Raises:
         UserError: the server, the files or the options are of no use.
     """
     store = RunStore(files.run, options)
-    surroundings = Surroundings(key=resolve.client_key(), home=resolve.home_directory())
+    surroundings = Surroundings(resolve.home_directory(), resolve.client_key(), tuple(headers))
     try:
         with Progress(is_quiet=shown.is_quiet) as progress:
             result = asyncio.run(run_bench(store.options, store, surroundings, progress))

@@ -56,25 +56,25 @@ class Asker:
     async def ask(self, dialogue: Dialogue, turn: Turn, place: Place) -> RequestRecord:
         """Ask a turn and wait for the end of its answer, which becomes a part of the dialogue."""
         answer = Answer(is_stream=self._options.is_stream, keeps_text=dialogue.keeps_text or self._count is not None)
-        started_s = perf_counter()
+        began_s = perf_counter()
         try:
             body = dialogue.body(turn)
             response = await self._http.post(self._path, body, place.request_id, answer.take)
             assert response.ended_s is not None
             answer.finish(response.ended_s)
         except FailedRequestError as error:
-            return self._failed(place, turn, started_s, error)
+            return self._failed(place, turn, began_s, error)
         dialogue.keep(answer)
-        return self._record(place, turn, started_s, answer)
+        return self._record(place, turn, response.sent_s, answer)
 
-    def _failed(self, place: Place, turn: Turn, started_s: float, error: FailedRequestError) -> RequestRecord:
+    def _failed(self, place: Place, turn: Turn, began_s: float, error: FailedRequestError) -> RequestRecord:
         return RequestRecord(
             request_id=place.request_id,
             conversation=place.conversation,
             turn=place.turn,
             intended_s=place.intended_s,
             taken_up_s=place.taken_up_s,
-            started_s=started_s - self.origin_s,
+            started_s=began_s - self.origin_s,
             ended_s=perf_counter() - self.origin_s,
             asked_input=turn.input_len,
             asked_output=turn.output_len,
@@ -82,7 +82,7 @@ class Asker:
             message=str(error),
         )
 
-    def _record(self, place: Place, turn: Turn, started_s: float, answer: Answer) -> RequestRecord:
+    def _record(self, place: Place, turn: Turn, sent_s: float, answer: Answer) -> RequestRecord:
         num_output, source = answer.num_tokens(self._count)
         usage = answer.usage
         details = usage and usage.prompt_tokens_details
@@ -97,7 +97,7 @@ class Asker:
             turn=place.turn,
             intended_s=place.intended_s,
             taken_up_s=place.taken_up_s,
-            started_s=started_s - self.origin_s,
+            started_s=sent_s - self.origin_s,
             first_s=arrivals[0] - self.origin_s if arrivals else None,
             first_output_s=None if answer.first_output_s is None else answer.first_output_s - self.origin_s,
             ended_s=answer.ended_s - self.origin_s,
@@ -107,6 +107,7 @@ class Asker:
             num_cached=details.cached_tokens if details else None,
             num_reasoning=output_details.reasoning_tokens if output_details else None,
             source=source,
+            num_ids=len(answer.token_ids) or None,
             asked_input=turn.input_len,
             asked_output=turn.output_len,
             finish_reason=answer.finish_reason,

@@ -18,15 +18,17 @@ _ASKING_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a run needs beside its options.
+    """What a run needs beside its options, and what isn't saved with them.
 
     Attributes:
-        key: the server's, if it needs one. It isn't saved.
         home: folder of the model store, for tokenizers.
+        key: the server's, if it needs one.
+        headers: further ones, as ``Name=value``.
     """
 
     home: Path
     key: str = ""
+    headers: tuple[str, ...] = ()
 
 
 async def run_bench(options: BenchOptions, store: RunStore, surroundings: Surroundings, watcher: Watcher) -> RunResult:
@@ -36,7 +38,7 @@ async def run_bench(options: BenchOptions, store: RunStore, surroundings: Surrou
         ConfigError: the options, or files that they name, are of no use.
         ResourceError: no server answers as it should.
     """
-    target = read_target(options.base_url, surroundings.key, tuple(options.headers), is_insecure=options.is_insecure)
+    target = read_target(options.base_url, surroundings.key, surroundings.headers, is_insecure=options.is_insecure)
     tokenizer = None
     if options.tokenizer is not None:
         from freehold.loadtest.tokenizing import open_tokenizer

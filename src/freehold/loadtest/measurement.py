@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from freehold.loadtest.results import Load
 from freehold.loadtest.server_metrics import Reading, ServerProbe
 from freehold.loadtest.traffic import OnRecord, Traffic
 from freehold.loadtest.workloads.base import Conversation
+
+_SWITCH_S = 0.0005  # the longest that a thread keeps the interpreter from another
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ async def measure(
     monitor = LagMonitor()
     traffic = Traffic(load, asker, book, prefix)
     await probe.begin()
-    with _without_garbage_collection():
+    with _undisturbed():
         background = [asyncio.create_task(monitor.run()), asyncio.create_task(probe.watch())]
         busy_s = time.process_time()
         asker.origin_s = found.origin_s = perf_counter()
@@ -86,13 +89,17 @@ async def measure(
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Collections take milliseconds with many objects about, and would look like a slow server."""
+def _undisturbed() -> Iterator[None]:
+    """Keeps this process from doing what would look like a slow server: collections of garbage take milliseconds with
+    many objects about, and threads that write and draw may keep the interpreter for five."""
+    interval_s = sys.getswitchinterval()
     gc.collect()
     gc.freeze()
     gc.disable()
+    sys.setswitchinterval(_SWITCH_S)
     try:
         yield
     finally:
+        sys.setswitchinterval(interval_s)
         gc.enable()
         gc.unfreeze()

@@ -54,7 +54,7 @@ class DatasetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A run.
+    """A run. What may be secret (keys, headers) is none of it.
 
     Attributes:
         endpoint: path of the requests.
@@ -88,7 +88,6 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits_ms: dict[Metric, float] = {}
     percents: list[float] = []
     fields: dict[str, Any] = {}
-    headers: list[str] = []
     is_insecure: bool = False
     metrics_path: str | None = "/metrics"
     timeout_s: float = 600.0

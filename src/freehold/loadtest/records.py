@@ -13,14 +13,15 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
         turn: its index within the conversation.
         intended_s: when the load wanted it to start.
         taken_up_s: when the client noticed: later than intended if the client itself was late.
-        started_s: when the client began to send it (to connect, if a connection was missing): later than taken up if it
-            waited for a slot of ``--max-concurrency``.
+        started_s: when its first byte was sent: later than taken up if it waited for a slot of ``--max-concurrency``,
+            or for a new connection. For failed ones, when the client began with it.
         first_s: when its first token came, of any kind; None if none did, or the answer wasn't streamed.
         first_output_s: when the first token came that isn't reasoning.
         ended_s: when the last token or the reason to finish came; for failed ones, when they failed.
         gaps_s: between chunks with tokens.
         num_input, num_output, num_cached, num_reasoning: tokens as the server counts them; None if nobody does.
         source: where `num_output` is from.
+        num_ids: token ids that came; None if the server sends none.
         asked_input, asked_output: tokens that the workload meant.
         error: what went wrong, under its stable name; None if it succeeded.
         message: of the error.
@@ -41,6 +42,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_cached: int | None = None
     num_reasoning: int | None = None
     source: TokenSource = "unknown"
+    num_ids: int | None = None
     asked_input: int | None = None
     asked_output: int | None = None
     finish_reason: str | None = None

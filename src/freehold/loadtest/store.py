@@ -49,7 +49,7 @@ class RunStore:
             options: of a new run; None opens one to resume it.
 
         Raises:
-            ConfigError: the file holds a run that isn't finished, is missing, or holds no run.
+            ConfigError: the file holds a run that has begun and isn't finished, is missing, or holds no run.
         """
         self.path = path
         if options is not None and path.exists():
@@ -172,14 +172,16 @@ class RunStore:
 
 
 def _remove_finished(path: Path) -> None:
-    """Make room for another run.
+    """Make room for another run, where one is finished or has measured nothing.
 
     Raises:
         ConfigError: the file is no finished run.
     """
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            (is_finished,) = connection.execute("SELECT is_finished FROM run").fetchone()
+            (is_finished,) = connection.execute(
+                "SELECT is_finished OR NOT EXISTS (SELECT * FROM request) FROM run"
+            ).fetchone()
     except sqlite3.Error as error:
         raise ConfigError(f"{path} is in the way and is no run of `freehold bench` ({error}); move it") from None
     if not is_finished:

@@ -58,13 +58,13 @@ def _block(point: PointResult, metrics: Sequence[Metric], percents: Sequence[flo
         good = f"{point.goodput.requests_per_s:.2f} ({point.goodput.fraction:.1%} of requests within {limits})"
         rows.append(("Goodput (req/s)", good))
     for title, value in rows:
-        yield f"{title + ':':34}{value}"
+        yield f"{title + ':':36}{value}"
     for metric in metrics:
         if metric in point.latencies:
             yield from _latency(point, metric, point.latencies[metric], percents)
     queued = point.from_intended.get("e2el")
     if queued and point.client_queue and point.client_queue.percentiles["99"] >= 1:
-        yield f"{'P99 E2EL from intended start (ms):':34}{_shown(queued, 99)}"
+        yield f"{'P99 E2EL from intended start (ms):':36}{_shown(queued, 99)}"
     for word, findings in (("INVALID", point.invalid), ("Note", point.warnings)):
         for finding in findings:
             yield f"{word}: {finding.text}"
@@ -76,11 +76,11 @@ def _latency(point: PointResult, metric: str, found: Distribution, percents: Seq
     yield f"-- {TITLES[metric]} --"
     for name, value in (("Mean", found.mean), ("Median", found.median)):
         key = f"{name.lower()}_{metric}_ms"
-        yield f"{f'{name} {_SHORT[metric]} (ms):':34}{value:.2f}{_bounds(point, key, 2)}"
+        yield f"{f'{name} {_SHORT[metric]} (ms):':36}{value:.2f}{_bounds(point, key, 2)}"
     for percent in percents:
         name = percent_text(percent)
         bounds = _bounds(point, f"p{name}_{metric}_ms", 2) if found.num >= least_requests(percent) else ""
-        yield f"{f'P{name} {_SHORT[metric]} (ms):':34}{_shown(found, percent)}{bounds}"
+        yield f"{f'P{name} {_SHORT[metric]} (ms):':36}{_shown(found, percent)}{bounds}"
 
 
 def _shown(found: Distribution, percent: float) -> str:

@@ -98,12 +98,38 @@ def _warnings(result: PointResult, measurements: Sequence[Measurement], *, expec
         yield Finding(
             "tokenized", f"tokens of {tokenized} answers were counted with --tokenizer: the server doesn't tell them"
         )
+    yield from _miscounts([record for each in measurements for record in each.records if record.succeeded])
     concurrency = result.load.concurrency
     if concurrency is not None and result.completed < 2 * concurrency * len(measurements):
         yield Finding(
             "mostly_edges",
             f"fewer than two requests for each of {concurrency} slots: the beginning and the end, with fewer at work, "
             "weigh much",
+        )
+
+
+def _miscounts(good: Sequence[RequestRecord]) -> Iterator[Finding]:
+    """Answers whose counts contradict each other, or that are shorter than asked for though none of them ended."""
+    contradicting = [each for each in good if each.num_ids is not None and each.num_ids != each.num_output]
+    if contradicting:
+        first = contradicting[0]
+        yield Finding(
+            "usage_mismatch",
+            f"usage contradicts the token ids of {len(contradicting)} answers (the first: {first.num_output} and "
+            f"{first.num_ids}); usage counts",
+        )
+    cut = [
+        each
+        for each in good
+        if each.finish_reason == "length"
+        and None not in (each.num_output, each.asked_output)
+        and each.num_output != each.asked_output
+    ]
+    if cut:
+        yield Finding(
+            "other_length",
+            f"{len(cut)} answers that ended by their length have other lengths than asked for (the first: "
+            f"{cut[0].num_output} instead of {cut[0].asked_output} tokens)",
         )
 
 

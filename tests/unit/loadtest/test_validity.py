@@ -98,6 +98,20 @@ def test_without_metrics_the_usage_tells_of_hits() -> None:
     assert summarize([sound()], Wanted()).hit_rate is None
 
 
+def test_counts_that_contradict_each_other_are_told() -> None:
+    """be-02"""
+    told = [record(start, num_ids=4) for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*told)) == (set(), set())
+    assert codes(measured(*told, record(5.0, num_ids=3))) == (set(), {"usage_mismatch"})
+
+
+def test_answers_that_were_cut_are_told() -> None:
+    whole = [record(start, asked_output=4, finish_reason="length") for start in np.arange(0, 4, 0.2)]
+    assert codes(measured(*whole)) == (set(), set())
+    assert codes(measured(*whole, record(5.0, asked_output=9, finish_reason="stop"))) == (set(), set())
+    assert codes(measured(*whole, record(5.0, asked_output=9, finish_reason="length"))) == (set(), {"other_length"})
+
+
 def test_chunks_of_several_tokens_are_told() -> None:
     packed = [record(start, num_output=12) for start in np.arange(0, 4, 0.2)]
     result = summarize([measured(*packed)], Wanted())

@@ -59,11 +59,17 @@ class Usage(msgspec.Struct):
     completion_tokens_details: _OutputDetails | None = None
 
 
+class _Verbose(msgspec.Struct):
+    """What llama.cpp's server adds with ``verbose``."""
+
+    tokens: list[int] = []
+
+
 class _Event(msgspec.Struct):
     choices: list[_Choice] = []
+    verbose: _Verbose | None = msgspec.field(default=None, name="__verbose")
     usage: Usage | None = None
     error: Any = None
-    prompt_token_ids: list[int] | None = None
     system_fingerprint: str | None = None
 
 
@@ -167,6 +173,9 @@ class Answer:
             raise FailedRequestError("error_event", f"the server sent an error: {_message_of(event.error)}")
         self._take_counts(event)
         brings_tokens = ends = brings_output = False
+        if event.verbose is not None:
+            self.token_ids.extend(event.verbose.tokens)
+            brings_tokens = bool(event.verbose.tokens)
         for choice in event.choices:
             output, other = self._take_choice(choice)
             brings_output |= output

@@ -1,0 +1,94 @@
+"""``freehold bench`` as a user runs it: its flags, what it prints and writes, Ctrl-C and going on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.loadtest.runs import StubServer
+
+from freehold.loadtest.result_file import read_result
+
+BEHAVIOUR = {"stub": {"first_token_s": 0.05, "gap_s": 0.005}}
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "freehold", "bench", *map(str, arguments)]
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "FREEHOLD_HOME": str(home)}
+
+
+def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), check=False, capture_output=True, text=True, env=environment(home), timeout=120
+    )
+
+
+def test_flags_as_vllm_spells_them(stub: StubServer, tmp_path: Path) -> None:
+    done = run(
+        tmp_path, "--backend", "openai", "--base-url", stub.url, "--dataset-name", "random", "--random-input-len", "8",
+        "--random-output-len", "12", "--num-prompts", "24", "--max-concurrency", "2,8", "--num-warmups", "2", "--seed",
+        "5", "--ignore-eos", "--goodput", "ttft:1000", "tpot:500", "e2el:5000", "--percentile-metrics",
+        "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99", "--extra-body", json.dumps(BEHAVIOUR), "--metadata",
+        "gpu=none", "price=0.5", "--save-detailed", "--result-dir", tmp_path, "--result-filename", "found.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "== 2 at a time ==" in done.stdout
+    assert "n too small (24 of 1000)" in done.stdout
+    assert "P50 TTFT (ms):" in done.stdout
+    assert "Operating point: 8 at a time" in done.stdout or "INVALID" in done.stdout
+    assert done.stderr.count("at a time: 24 of 24 requests") == 2, "a line for each point, as stderr is no terminal"
+    flat = json.loads((tmp_path / "found.json").read_text())
+    assert (flat["completed"], flat["failed"], flat["total_output_tokens"]) == (24, 0, 288)
+    assert len(flat["ttfts"]) == 24
+    result = read_result(tmp_path / "found.json")
+    assert [point.load.concurrency for point in result.points] == [2, 8]
+    assert result.facts.seed == 5
+    assert result.facts.metadata == {"gpu": "none", "price": "0.5"}
+    assert (tmp_path / "found.sqlite").stat().st_size > 0
+    bodies = [truth.body for truth in stub.truth().values()]
+    assert all(body["ignore_eos"] and body["max_tokens"] == 12 and len(body["prompt"]) == 8 for body in bodies)
+    assert len(bodies) == 2 * (24 + 2)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(stub: StubServer, tmp_path: Path) -> None:
+    arguments = command(
+        "--base-url", stub.url, "--max-concurrency", "1,2", "--num-prompts", "20", "--random-input-len", "4",
+        "--random-output-len", "4", "--extra-body", '{"stub": {"first_s": 0.1}}', "--quiet",
+        "--result-filename", tmp_path / "found.json",
+    )  # fmt: skip
+    stub.truth()
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
+        asked: set[str] = set()
+        while len(asked) < 26:  # within the second point
+            assert running.poll() is None, "it ended by itself"
+            time.sleep(0.05)
+            asked |= {key for key in stub.truth() if key.startswith("bench-")}
+        running.send_signal(signal.SIGINT)
+        printed, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "interrupted" in printed
+    assert f"--resume {tmp_path / 'found.sqlite'}" in printed
+    cut = read_result(tmp_path / "found.json")
+    assert cut.points[0].completed == 20
+    assert not cut.points[1].is_complete
+    done = run(tmp_path, "--resume", tmp_path / "found.sqlite", "--quiet")
+    assert done.returncode == 0, done.stderr
+    whole = read_result(tmp_path / "found.json")
+    assert [(point.completed, point.is_complete) for point in whole.points] == [(20, True), (20, True)]
+    assert whole.points[0].duration == cut.points[0].duration
+
+
+def test_what_cant_be_ends_in_one_sentence(tmp_path: Path) -> None:
+    done = run(tmp_path, "--goodput", "ttft:fast")
+    assert done.returncode == 2
+    assert done.stderr.startswith("freehold: --goodput can't be 'ttft:fast'")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
