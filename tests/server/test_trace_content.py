@@ -54,8 +54,7 @@ def traced(text: TextAssets) -> Iterator[Traced]:
         yield Traced(starting_with_content(text, start, receiver.url), receiver)
 
 
-@pytest.mark.parametrize("convention", ["released", "latest"])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("convention", "stream"), [("released", True), ("latest", False)])
 def test_messages_and_tools_in_both_forms(text: TextAssets, start: Start, convention: str, stream: bool) -> None:
     """As text that is JSON, or structured; Langfuse has text either way."""
     with receiving_at_once() as receiver:

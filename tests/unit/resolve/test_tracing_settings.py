@@ -105,7 +105,8 @@ def test_the_path_is_appended_where_there_is_none(tmp_path: Path, given: str, us
     ("name", "text"),
     [
         ("otlp_traces_endpoint", "collector:4318"), ("otlp_traces_endpoint", "grpc://collector:4317"),
-        ("otlp_traces_endpoint", "http://user:secret@collector"), ("otlp_traces_headers", "no-value"),
+        ("otlp_traces_endpoint", "http://user:secret@collector"), ("otlp_traces_endpoint", "http://host/x?key=secret"),
+         ("otlp_traces_headers", "no-value"),
         ("otlp_traces_headers", "a b=c"), ("otlp_traces_headers", "a=b\nc"), ("otlp_traces_ratio", "1.5"),
         ("otlp_traces_ratio", "nan"), ("otlp_traces_convention", "newest"), ("otlp_traces_content", "maybe"),
     ],
