@@ -39,8 +39,8 @@ Tokenizer = Annotated[
 DatasetName = Annotated[
     str,
     _flag(
-        text="What is asked: random (the default), published, prefix_repetition, multi_turn, or a file: custom, "
-        "sharegpt, mooncake, timed_trace, azure, burstgpt, recording."
+        text="What is asked: random (the default), published, agent, prefix_repetition, multi_turn, or a file: "
+        "custom, sharegpt, mooncake, timed_trace, azure, burstgpt, recording."
     ),
 ]
 DatasetPath = Annotated[Path | None, _flag(text="File of the data set; of a recording its folder.")]

@@ -43,7 +43,7 @@ def said(prompt):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(input_len=st.integers(10, 900), output_len=st.integers(1, 900), ratio=st.floats(0, 0.9), seed=st.integers())
 def test_random_prompts_have_the_lengths_that_were_asked_for(form, input_len, output_len, ratio, seed):
     choice = Choice(random_input_len=input_len, random_output_len=output_len, random_range_ratio=ratio)
@@ -128,6 +128,8 @@ def test_published_agents_make_several_requests_each_and_chats_one():
     agents = open_workload(Choice(name="published", published="agent", length_scale=0.05), FORMS["chat"])
     steps = [len(each.turns) for each in agents.conversations(300, 1)]
     assert sum(steps) / 300 == pytest.approx(8.7, rel=0.2)
+    by_name = open_workload(Choice(name="agent", length_scale=0.05), FORMS["chat"])
+    assert list(by_name.conversations(3, 1)) == list(agents.conversations(3, 1))
     chats = open_workload(Choice(name="published", published="chat"), FORMS["chat"]).conversations(50, 1)
     for each in chats:
         (turn,) = each.turns

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_tokenizer import Words
 
@@ -14,6 +14,7 @@ from freehold.loadtest.workloads.filler import GUESSED, learn
 
 
 @pytest.mark.parametrize("num_bos", [0, 1])
+@settings(max_examples=40, deadline=None)
 @given(num=st.integers(1, 300), seed=st.integers(0, 2**64))
 def test_a_text_has_as_many_tokens_as_words_whatever_they_are(num_bos, num, seed):
     tokenizer = Words(num_bos, long=["able", "cat", "market"], long_at_start=["again", "dog"])

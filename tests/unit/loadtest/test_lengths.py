@@ -4,7 +4,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freehold.errors import ConfigError
@@ -19,6 +19,7 @@ def drawn(lengths, num=NUM):
     return [lengths.draw(source) for _ in range(num)]
 
 
+@settings(max_examples=40, deadline=None)
 @given(middle=st.integers(1, 5000), ratio=st.floats(0, 0.999), seed=st.integers())
 def test_ranged_lengths_stay_within_the_ratio(middle, ratio, seed):
     lengths = Even.around(middle, ratio, "--random-input-len")

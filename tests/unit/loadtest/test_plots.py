@@ -25,6 +25,7 @@ def plot(series, *, x=None, y=None, **more):
     return Plot("Name", "Says.", x or Axis("x"), y or Axis("y"), series, **more)
 
 
+@settings(max_examples=40, deadline=None)
 @given(values=st.lists(finite, min_size=1, max_size=20), from_zero=st.booleans())
 def test_a_linear_scale_holds_all_values_between_round_ends(values, from_zero):
     made = scale(Axis("x", from_zero=from_zero), values, 60, 600)
@@ -37,6 +38,7 @@ def test_a_linear_scale_holds_all_values_between_round_ends(values, from_zero):
     assert made.at(made.high) == 600
 
 
+@settings(max_examples=40, deadline=None)
 @given(values=st.lists(positive, min_size=1, max_size=20))
 def test_a_logarithmic_scale_makes_equal_ratios_equally_long(values):
     made = scale(Axis("x", is_log=True), values, 0, 100)
@@ -116,7 +118,7 @@ def test_labels_of_one_point_share_it():
     assert "knee · best" in ["".join(each.itertext()) for each in drawn.iter(SVG + "text")]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(name=st.text(max_size=60), says=st.text(max_size=60))
 def test_any_text_is_escaped(name, says):
     drawn = parsed(Plot(name, says, Axis(name), Axis(says), [Line(name, [(0, 1)])]), alone=True)
@@ -135,6 +137,7 @@ def test_a_plot_without_points_is_a_plot():
     assert parsed(plot([Line("a", [])])).get("viewBox") == f"0 0 {WIDTH} {HEIGHT}"
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(finite, min_size=1, max_size=50))
 def test_the_distribution_function_reaches_a_hundred_at_the_largest(values):
     points = cumulative(values)

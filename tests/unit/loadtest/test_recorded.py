@@ -79,6 +79,12 @@ def test_requests_that_were_never_answered_are_left_out(tmp_path):
         opened(tmp_path).conversations(10, 1)
 
 
+def test_a_speed_that_cannot_be_is_refused(tmp_path):
+    record(tmp_path, "full")
+    with pytest.raises(ConfigError, match="--trace-speed can't be 0"):
+        opened(tmp_path, trace_speed=0.0)
+
+
 def test_a_folder_without_recording(tmp_path):
     with pytest.raises(RecordingError, match="there is no recording"):
         opened(tmp_path)

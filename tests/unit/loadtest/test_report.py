@@ -9,8 +9,8 @@ import pytest
 from made_up_results import LIMIT_MS, QUEUEING, facts, point, run
 
 from freehold.loadtest.report.run_page import run_page
-from freehold.loadtest.report.timeline import _in_flight, _token_rate
-from freehold.loadtest.results import Finding
+from freehold.loadtest.report.timeline import _in_flight, _of_first_repeat, _token_rate
+from freehold.loadtest.results import Finding, RepeatFigures, ServerSample
 
 VOID = {"meta", "rect", "line", "circle", "path", "polygon"}
 
@@ -205,6 +205,17 @@ def test_in_flight_counts_begin_and_end_with_requests():
         assert num == sum(
             start <= at_s < start + took for start, took in zip(detail.start_times, detail.latencies, strict=True)
         )
+
+
+def test_the_servers_samples_are_those_of_the_repeat_that_is_shown():
+    one = point(4, num=30)
+    samples = [ServerSample(at_s, 1.0, 0.0, 0.5) for at_s in (-0.01, 0.5, 1.0, 1.02, 1.5, 2.0)]
+    repeats = [RepeatFigures(seed, 1.0, 30, 0, 30.0, 600.0, {}) for seed in (1, 2)]
+    server = msgspec.structs.replace(one.server, timeline=samples)
+    both = msgspec.structs.replace(one, server=server, repeats=repeats)
+    assert [each.at_s for each in _of_first_repeat(both)] == [0.0, 0.5, 1.0, 1.02]
+    alone = msgspec.structs.replace(both, repeats=repeats[:1])
+    assert [each.at_s for each in _of_first_repeat(alone)] == [0.0, 0.5, 1.0, 1.02, 1.5, 2.0]
 
 
 def test_tokens_over_time_add_up_to_the_tokens():

@@ -54,7 +54,7 @@ def common(a, b):
     return next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(scale=st.sampled_from([1.0, 0.5, 0.25]), rows=prefix_trees(), seed=st.integers(0, 2**32))
 def test_prompts_begin_alike_exactly_where_the_trace_does(tmp_path_factory, scale, rows, seed):
     path = written(tmp_path_factory.getbasetemp() / "tree.jsonl", rows)
@@ -85,6 +85,7 @@ def test_another_seed_makes_other_words_of_the_same_trace(tmp_path):
     assert common(first.split(), other.split()) < 4
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     gaps=st.lists(st.integers(0, 10_000), min_size=1, max_size=30),
     speed=st.sampled_from([0.5, 1.0, 4.0]),

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
+from freehold import resolve
 from freehold.errors import ResourceError
 from freehold.loadtest.bench import Surroundings, run_bench
 from freehold.loadtest.experiments.base import Setting
@@ -96,8 +97,9 @@ def load_test(options: BenchOptions, setting: Setting) -> RunResult:
     """
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder) / "run.sqlite", options)
+        surroundings = Surroundings(Path(folder), resolve.client_key())
         try:
-            return asyncio.run(run_bench(options, store, Surroundings(Path(folder)), _Told(setting)))
+            return asyncio.run(run_bench(options, store, surroundings, _Told(setting)))
         finally:
             store.close()
 

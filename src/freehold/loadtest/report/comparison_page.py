@@ -71,7 +71,7 @@ def _ratios(found: Comparison) -> str:
         if at:
             bounds = [(x, *each.ratio_interval) for x, each in at if each.ratio_interval]
             series.append(Line(name, [(x, each.ratio) for x, each in at], marks=True, bounds=bounds))
-    plot = Plot("B by A", "Ratios of B to A at each load, with 95 % confidence intervals.", axis,
+    plot = Plot("B / A", "Ratios of B to A at each load, with 95 % confidence intervals.", axis,
                 Axis("B / A", from_zero=False), series, rules=[Rule("no difference", y=1.0)])  # fmt: skip
     rows: list[list[Cell]] = []
     for number, point in enumerate(found.points):

@@ -5,6 +5,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from freehold.loadtest.report.html import plotted
 from freehold.loadtest.report.plot import Line, Plot, Point, thinned
 from freehold.loadtest.report.scale import Axis
@@ -12,6 +14,7 @@ from freehold.loadtest.results import Detail, PointResult, ServerSample
 
 _NUM_BINS = 60
 _LEAST_BIN_S = 0.1
+_SLACK_S = 0.05  # the last sample is taken a moment after the last answer
 _TIME = Axis("seconds from the beginning")
 
 
@@ -25,7 +28,16 @@ def timeline(point: PointResult, prefix: str) -> list[str]:
     if point.detail is not None:
         requests = [index for index, repeat in enumerate(point.detail.repeats) if repeat == point.detail.repeats[0]]
         drawn += _of_requests(point.detail, requests, prefix)
-    return drawn + _of_server(point.server.timeline, prefix)
+    return drawn + _of_server(_of_first_repeat(point), prefix)
+
+
+def _of_first_repeat(point: PointResult) -> list[ServerSample]:
+    """Samples of the server; those of later repeats follow in the result as if all were one. The first of all was taken
+    just before the beginning."""
+    end_s = point.repeats[0].duration + _SLACK_S if point.repeats[1:] else math.inf
+    return [
+        msgspec.structs.replace(each, at_s=max(each.at_s, 0.0)) for each in point.server.timeline if each.at_s <= end_s
+    ]
 
 
 def _of_requests(detail: Detail, requests: Sequence[int], prefix: str) -> list[str]:

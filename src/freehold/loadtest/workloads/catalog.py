@@ -53,7 +53,7 @@ def _random(options: DatasetOptions, served: Served) -> Workload:
 
 
 def _published(options: DatasetOptions, served: Served) -> Workload:
-    lengths = PUBLISHED.get(options.published)
+    lengths = PUBLISHED.get("agent" if options.name == "agent" else options.published)
     if lengths is None:
         raise ConfigError(f"--published can't be {shown(options.published)}; there are: {', '.join(PUBLISHED)}")
     if not 0 < options.length_scale < float("inf"):
@@ -61,9 +61,9 @@ def _published(options: DatasetOptions, served: Served) -> Workload:
     prompt, answer = (each.scaled(options.length_scale) for each in (lengths.input, lengths.output))
     most = served.max_model_len
     if lengths.steps is None:
-        return Synthetic("published", prompt, answer, served.filler(), most)
+        return Synthetic(options.name, prompt, answer, served.filler(), most)
     opening, filler = _opening(options), _for_sessions(served)
-    return Sessions("published", lengths.steps, prompt, answer, filler, opening, options.pause_s, most)
+    return Sessions(options.name, lengths.steps, prompt, answer, filler, opening, options.pause_s, most)
 
 
 def _multi_turn(options: DatasetOptions, served: Served) -> Workload:
@@ -112,17 +112,20 @@ def _texts(kind: Callable[[Path], TextFile]) -> "_Opener":
 
 def _trace(kind: Callable[[DatasetOptions], TraceFile], block_len: Callable[[DatasetOptions], int]) -> "_Opener":
     def open_trace(options: DatasetOptions, served: Served) -> Workload:
-        fit = Fit(served.max_model_len, options.trace_length_scale, options.trace_speed)
-        return TraceWorkload(options.name, kind(options), served.filler(), fit, block_len(options))
+        return TraceWorkload(options.name, kind(options), served.filler(), _fit(options, served), block_len(options))
 
     return open_trace
 
 
+def _fit(options: DatasetOptions, served: Served) -> Fit:
+    return Fit(served.max_model_len, options.trace_length_scale, options.trace_speed)
+
+
 def _recording(options: DatasetOptions, served: Served) -> Workload:
     """The prompts themselves where they were recorded and lengths aren't to change; else a trace of their lengths."""
-    path = _path(options)
+    path, fit = _path(options), _fit(options, served)
     if served.form == "ids" and options.trace_length_scale is None and has_prompts(path):
-        return Recorded(path, options.trace_speed)
+        return Recorded(path, fit.speed)
     return _trace(lambda _: RecordingTrace(path), lambda _: MOONCAKE_BLOCK_LEN)(options, served)
 
 
@@ -156,6 +159,7 @@ _Opener = Callable[[DatasetOptions, Served], Workload]
 _OPENERS: dict[str, _Opener] = {
     "random": _random,
     "published": _published,
+    "agent": _published,
     "multi_turn": _multi_turn,
     "prefix_repetition": _shared_prefixes,
     "sharegpt": _texts(ShareGptFile),

@@ -18,7 +18,6 @@ from typing import Protocol
 from freehold.loadtest.workloads.lines import Row, csv_rows, json_rows
 
 MOONCAKE_BLOCK_LEN = 512
-TIMED_TRACE_BLOCK_LEN = 16
 
 COLUMNS = ("timestamp", "input_length", "output_length", "hash_ids")
 """Of Mooncake's form."""
