@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from freehold import config_file, tracing_settings
-from freehold.config import EngineConfig, RecordConfig, ServeConfig
+from freehold import config_file, record_settings, tracing_settings
+from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
 from freehold.setting_kinds import format_size, parse_size
@@ -79,6 +79,7 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
     limits = machine or read_machine()
     engine = _engine(values, limits)
     _set_served_names(values)
+    plain = {name: value.value for name, value in values.items()}
     serve = ServeConfig(
         host=values["host"].value,
         port=values["port"].value,
@@ -101,8 +102,8 @@ def serve_config(flags: Mapping[str, Any], config: Path | None = None, machine: 
         tool_call_parser=values["tool_call_parser"].value,
         enable_auto_tool_choice=values["enable_auto_tool_choice"].value,
         reasoning_parser=values["reasoning_parser"].value,
-        tracing=tracing_settings.tracing_config({name: value.value for name, value in values.items()}),
-        record=_record(values, engine.model_path),
+        tracing=tracing_settings.tracing_config(plain),
+        record=record_settings.record_config(plain, engine.model_path),
         log_level=values["log_level"].value,
         log_format=values["log_format"].value,
     )
@@ -209,17 +210,6 @@ def engine_config(
     Raises as `serve_config` does.
     """
     return _engine(_collect({"model": model, **overrides}, os.environ, config), machine or read_machine())
-
-
-def _record(values: Mapping[str, Value], model_path: Path) -> RecordConfig:
-    return RecordConfig(
-        mode=values["record"].value,
-        folder=values["record_dir"].value,
-        model_path=model_path,
-        sample=values["record_sample"].value,
-        max_bytes=values["record_bytes"].value,
-        max_age_s=values["record_age"].value,
-    )
 
 
 def _optional(values: Mapping[str, Value], name: str) -> Any:

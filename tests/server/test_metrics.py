@@ -15,6 +15,7 @@ from tests.server.test_lifecycle import SLOW, wait_until
 
 from freehold.access.usage import Usage
 from freehold.backends.script import NotFinite, Pause
+from freehold.config import RecordConfig
 from freehold.serve.entrance.record import AnswerProgress, Record
 
 ROOT = Path(__file__).parents[2]
@@ -322,8 +323,8 @@ def test_whoever_asks_gets_the_same_names(server: Server, accept: str | None) ->
     assert set().union(*NAMES.values()) <= found.families.keys()
 
 
-def test_the_page_of_metrics_names_all_of_them_and_no_others(start: Start) -> None:
-    server = start()
+def test_the_page_of_metrics_names_all_of_them_and_no_others(start: Start, tmp_path: Path) -> None:
+    server = start(record=RecordConfig(folder=tmp_path / "recording"))
     server.says("word")
     assert server.chat(max_tokens=1).status_code == 200
     found = scrape(server).families
