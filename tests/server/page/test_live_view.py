@@ -162,6 +162,23 @@ def test_the_list_can_be_held_still(server: Server, visit: Visit) -> None:
     expect(page.get_by_role("link", name="while-held")).to_be_visible()
 
 
+@pytest.mark.slow
+def test_requests_of_the_same_id_stand_beside_each_other(server: Server, visit: Visit) -> None:
+    server.says("ok")
+    server.chat()
+    body = server.http.get("/debug/live").json()
+    body["requests"] |= {"live": [], "ended": body["requests"]["ended"][-1:] * 3}
+    later = {**body, "requests": {"num_live": 0, "live": [], "ended": []}}
+    page = visit(server, told=body)
+    rows = page.locator("#request-table tbody tr")
+    expect(rows).to_have_count(3)
+    page.route("**/debug/live*", lambda route: route.fulfill(json=later))
+    for _ in range(2):
+        with page.expect_response("**/debug/live*"):
+            pass
+    assert rows.count() == 3
+
+
 def test_names_that_others_made_stay_text(server: Server, visit: Visit) -> None:
     """Keys' names, ids and sentences: whatever the JSON holds."""
 

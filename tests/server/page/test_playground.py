@@ -131,6 +131,22 @@ def test_a_conversation_goes_on_and_starts_over(server: Server, visit: Visit) ->
 
 
 @pytest.mark.slow
+def test_starting_over_ends_the_answer_and_forgets_it(start: Start, visit: Visit) -> None:
+    server = start()
+    server.says("One two three", *[Pause(0.02), 40] * 400)
+    page = visit(server, "#playground")
+    page.get_by_label("Message").fill(server.hi)
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".turn.assistant .said").last).to_contain_text("One two three")
+    page.get_by_role("button", name="Start over").click()
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    server.says("ok")
+    with page.expect_request("**/v1/chat/completions") as caught:
+        say(page, server.hi)
+    assert caught.value.post_data_json["messages"] == server.messages
+
+
+@pytest.mark.slow
 def test_a_refusal_is_told(server: Server, visit: Visit) -> None:
     page = visit(server, "#playground")
     page.get_by_label("Temperature").fill("1000")

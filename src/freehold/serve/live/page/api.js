@@ -4,7 +4,7 @@
 import { key } from "./key.js";
 
 /** The server answered with an error. `code` is for machines, `message` for people. */
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, error) {
     super(error?.message ?? `the server answered ${status}`);
     this.status = status;
@@ -13,7 +13,7 @@ export class ApiError extends Error {
 }
 
 /** The server can't be reached. */
-export class UnreachableError extends Error {}
+class UnreachableError extends Error {}
 
 /** The JSON at a path. */
 export async function get(path, signal) {

@@ -22,12 +22,18 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Keep one node a key in `parent`, in the order of `items`: known ones are updated in place, so that focus stays. */
+/**
+ * Keep one node an item in `parent`, in the order of `items`. Those whose key is known are updated in place, so that focus
+ * stays; of several with the same key, the first is matched with the first.
+ */
 export function keep(parent, items, keyOf, make, update) {
   const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const numSeen = new Map();
   let before = parent.firstElementChild;
   for (const [index, item] of items.entries()) {
-    const key = String(keyOf(item, index));
+    const plainKey = String(keyOf(item, index));
+    const key = `${plainKey} ${numSeen.get(plainKey) ?? 0}`;
+    numSeen.set(plainKey, (numSeen.get(plainKey) ?? 0) + 1);
     let node = known.get(key);
     known.delete(key);
     if (node === undefined) {

@@ -8,7 +8,7 @@ import { byId, element, setText } from "./dom.js";
 import { askForKey, onKeyChange } from "./key.js";
 import { chosenParameters, startParameters } from "./parameters.js";
 
-const turns = []; // {role, content} that were said, and for the assistant's ones their answer's view
+const turns = []; // {role, content} of what was said
 let running = null; // the AbortController of the answer that is on its way
 let model = null;
 
@@ -59,9 +59,10 @@ async function send() {
 /** Keep what was said, and look up the prompt's tokens. */
 async function finish(answer, view) {
   if (answer.error?.status === 401) askForKey(answer.error.message);
+  if (!view.node.isConnected) return; // the conversation has started over meanwhile
   if (answer.text !== "") turns.push({ role: "assistant", content: answer.text });
   setText(byId("playground-status"), view.summary);
-  byId("message").focus();
+  if (document.activeElement === document.body || document.activeElement.disabled) byId("message").focus();
   if (answer.error === null) {
     await fetchPromptTexts(answer).catch(() => null); // the ids alone are shown then
     view.update();

@@ -32,7 +32,7 @@ export function stagesOf(request, nowS) {
   }));
 }
 
-/** Each stage with the second at which it ended. The engine tells when it began with a request once that has ended. */
+/** Each stage with the second at which it ended. When the engine began with a request is known with its first token. */
 function bordersOf({ stage, tokenized_s, started_s, first_token_s }, total) {
   if (tokenized_s === null) return [["tokenize", total]];
   const before = [["tokenize", tokenized_s]];
@@ -43,7 +43,7 @@ function bordersOf({ stage, tokenized_s, started_s, first_token_s }, total) {
 }
 
 /** The stages in words: "queue 1.2 s, prefill 80 ms". */
-export function stagesInWords(request, nowS) {
+function stagesInWords(request, nowS) {
   return stagesOf(request, nowS)
     .map(({ name, seconds, isGoingOn }) => `${name} ${duration(seconds)}${isGoingOn ? " so far" : ""}`)
     .join(", ");

@@ -30,8 +30,7 @@ export class Store {
     append(this.fine, answer.history.fine, 300);
     append(this.coarse, answer.history.coarse, 3600);
     this.live = answer.requests.live;
-    const ids = new Set(answer.requests.ended.map(({ id }) => id));
-    this.ended = [...this.ended.filter(({ id }) => !ids.has(id)), ...answer.requests.ended].slice(-MAX_ENDED);
+    this.ended = [...this.ended, ...answer.requests.ended].slice(-MAX_ENDED);
     return hasRestarted;
   }
 
