@@ -13,6 +13,7 @@ from tests.server.running import Server, Start
 from freehold.backends.script import Gate, Pause
 from freehold.serve.lanes import LONG_BYTES
 from freehold.serve.live import board
+from freehold.serve.live.requests import MAX_ENDED
 from freehold.serve.live.schema import LiveAnswer
 
 Json = dict[str, Any]
@@ -147,9 +148,9 @@ def test_refusals_and_clients_that_leave_are_told_apart(start: Start) -> None:
 
 def test_lists_are_bounded(start: Start) -> None:
     server = start()
-    for _ in range(board.MAX_ENDED + 20):
+    for _ in range(MAX_ENDED + 20):
         assert server.complete(model="other").status_code == 404
-    assert len(live(server)["requests"]["ended"]) == board.MAX_ENDED
+    assert len(live(server)["requests"]["ended"]) == MAX_ENDED
 
 
 def test_keys_are_shown_by_name_and_nothing_secret_at_all(start: Start) -> None:

@@ -62,7 +62,7 @@ class Numbers:
         recomputed: share of the computed tokens that had been computed before.
         max_num_seqs: rows of a step.
         num_waiting_rows, num_waiting_blocks, num_waiting_grammars: of those that wait, by what for.
-        num_rejected: requests that were turned away, in all the seconds.
+        num_rejected: requests that were turned away as the queue was full, in all the seconds.
         num_preparing: requests whose prompt isn't known yet.
         num_first_tokens: requests in the engine that want a first token and have the blocks and rows for it.
         num_decoding: requests whose answers grow.

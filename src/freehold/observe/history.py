@@ -42,6 +42,7 @@ class Moment:
         num_slow_clients: requests whose clients leave bytes unread.
         cpu_s: processor seconds that the server's process has used.
         lag_s: how late the event loop was.
+        rejected_total, queue_full_total: requests that were turned away, for any reason, and as the queue was full.
     """
 
     at_s: float
@@ -53,6 +54,7 @@ class Moment:
     lag_s: float = 0.0
     requests_total: int = 0
     rejected_total: int = 0
+    queue_full_total: int = 0
     output_total: int = 0
     cached_total: int = 0
 
@@ -147,10 +149,10 @@ def gauges_of(moment: Moment) -> Point:
 
 def changes(before: Moment | None, after: Moment) -> Point:
     """What happened between two moments, a second, or as shares."""
-    names = ("requests", "rejected", "output", "cached", "server_cpu")
+    names = ("requests", "rejected", "queue_full", "output", "cached", "server_cpu")
     point: Point = dict.fromkeys(names)
     if before is not None and (span_s := after.at_s - before.at_s) > 0:
-        totals = ("requests_total", "rejected_total", "output_total", "cached_total", "cpu_s")
+        totals = ("requests_total", "rejected_total", "queue_full_total", "output_total", "cached_total", "cpu_s")
         for name, total in zip(names, totals, strict=True):
             point[name] = (getattr(after, total) - getattr(before, total)) / span_s
     return {**point, **engine_changes(before.engine if before else None, after.engine)}

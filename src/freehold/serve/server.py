@@ -145,7 +145,7 @@ def build_service(
     batches = None if config.state_dir is None else BatchLane(config.state_dir / "batches", config)
     tracing = None if config.tracing is None else Tracing(config.tracing, config.served_model_name)
     counts = Counts(Timings(engine.engine.info.max_model_len))
-    board = Board(engine.engine, counts)
+    board = Board(engine.engine, counts, gatekeeper.name_of)
     board.start()
     recording = None if config.record.folder is None else open_flight_recorder(engine.engine, text, config)
     return Service(

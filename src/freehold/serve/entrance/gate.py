@@ -98,6 +98,7 @@ class Gate:
             if endpoint in _IN_LEDGER and has_generated:
                 self._gatekeeper.count(Account(visit.day, visit.key_id, self._model, outcome), used)
                 self._counts.add(visit.key_id, outcome, used, record)
+                self._board.saw_use(visit.key_id, used)
 
     def _meter(self, scope: Scope) -> Meter:
         """The meter of whoever asks.

@@ -1,16 +1,14 @@
 """From what the board has seen to the JSON that tells of it."""
 
-from collections.abc import Mapping
+import msgspec
 
 from freehold import __version__
-from freehold.access.keys import KeyId
-from freehold.access.usage import Usage
+from freehold.observe import state
 from freehold.observe.diagnosis import Diagnosis, diagnose
 from freehold.observe.history import DURATIONS, WINDOWS_S, Moment, Point, Ring, changes
 from freehold.observe.spread import Spread
 from freehold.observe.state import EngineState
 from freehold.serve.live.numbers import RECENT_S, numbers_of
-from freehold.serve.live.requests import requests_of
 from freehold.serve.live.schema import (
     KV,
     About,
@@ -57,7 +55,7 @@ def live_answer(service: Service, since_s: float) -> LiveAnswer:
         now=_now(service, newest, recent),
         latencies=tuple(_latencies(service, position) for position in range(len(WINDOWS_S))),
         history=History(fine=_columns(history.fine, since_s), coarse=_columns(history.coarse, since_s)),
-        requests=requests_of(service, since_s),
+        requests=board.requests.lines(since_s),
     )
 
 
@@ -93,7 +91,7 @@ def _binding(found: Diagnosis) -> Binding:
 
 def _now(service: Service, newest: Moment, recent: Point) -> Now:
     engine = newest.engine
-    waiting = engine.waiting if engine is not None else None
+    waiting = state.Waiting() if engine is None else engine.waiting
 
     def rate(name: str) -> float:
         return round(recent.get(name) or 0.0, 4)
@@ -103,15 +101,7 @@ def _now(service: Service, newest: Moment, recent: Point) -> Now:
         engine_age_s=None if engine is None else round(max(0.0, newest.at_s - service.board.at_s(engine.at_s)), 3),
         running=newest.num_running if engine is None else engine.num_running,
         prefilling=0 if engine is None else engine.num_prefilling,
-        waiting=Waiting(
-            total=waiting.total if waiting else 0,
-            rows=waiting.rows if waiting else 0,
-            tokens=waiting.tokens if waiting else 0,
-            blocks=waiting.blocks if waiting else 0,
-            leader=waiting.leader if waiting else 0,
-            grammar=waiting.grammar if waiting else 0,
-            order=waiting.order if waiting else 0,
-        ),
+        waiting=Waiting(total=waiting.total, **msgspec.structs.asdict(waiting)),
         num_inside=service.load.num_answers,
         kv=_kv(service, engine),
         hit_rate=recent.get("hit_rate"),
@@ -163,36 +153,23 @@ def _speculation(recent: Point) -> Speculation | None:
 
 def _keys(service: Service) -> tuple[KeyUse, ...]:
     """What the busiest keys used."""
-    board = service.board
-    used, running = board.used, board.running_by_key
-    minute, hour = board.used_before(60), board.used_before(3600)
+    board, running = service.board, service.board.requests.num_by_key
+    minute, hour = board.minute.total, board.hour.total
     uses = [
-        _key_use(service, key_id, running[key_id], used.get(key_id, Usage()), minute, hour)
-        for key_id in used.keys() | running.keys()
+        KeyUse(
+            key=service.gatekeeper.name_of(key_id),
+            num_running=running[key_id],
+            minute_requests=minute[key_id, "requests"],
+            minute_tokens=minute[key_id, "prompt_tokens"] + minute[key_id, "output_tokens"],
+            hour_requests=hour[key_id, "requests"],
+            hour_prompt_tokens=hour[key_id, "prompt_tokens"],
+            hour_cached_tokens=hour[key_id, "cached_tokens"],
+            hour_output_tokens=hour[key_id, "output_tokens"],
+        )
+        for key_id in board.hour.keys | running.keys()
     ]
     uses.sort(key=lambda use: (-use.hour_prompt_tokens - use.hour_output_tokens, -use.num_running, use.key))
     return tuple(uses[:MAX_KEYS])
-
-
-def _key_use(
-    service: Service,
-    key_id: KeyId,
-    num_running: int,
-    used: Usage,
-    minute: Mapping[KeyId, Usage],
-    hour: Mapping[KeyId, Usage],
-) -> KeyUse:
-    before_minute, before_hour = minute.get(key_id, Usage()), hour.get(key_id, Usage())
-    return KeyUse(
-        key=service.gatekeeper.name_of(key_id),
-        num_running=num_running,
-        minute_requests=used.requests - before_minute.requests,
-        minute_tokens=used.num_tokens - before_minute.num_tokens,
-        hour_requests=used.requests - before_hour.requests,
-        hour_prompt_tokens=used.prompt_tokens - before_hour.prompt_tokens,
-        hour_cached_tokens=used.cached_tokens - before_hour.cached_tokens,
-        hour_output_tokens=used.output_tokens - before_hour.output_tokens,
-    )
 
 
 def _latencies(service: Service, position: int) -> Latencies:

@@ -4,51 +4,41 @@ Everything happens in the event loop's thread.
 """
 
 import asyncio
+import logging
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from freehold.access.keys import KeyId
 from freehold.access.usage import Usage
 from freehold.engine.handle import EngineHandle
 from freehold.observe.history import History, Moment
 from freehold.serve.entrance.record import AnswerProgress, Record, Watcher
+from freehold.serve.live.requests import RequestList
+from freehold.serve.live.uses import SlidingUse
 from freehold.serve.operation.counts import Counts
 
-MAX_ENDED = 128
-"""Requests that are remembered after their end."""
-
 TICK_S = 1.0
-NUM_USE_MINUTES = 60
 
-_Used = dict[KeyId, Usage]
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A request, and what it asks for."""
-
-    record: Record
-    surface: str
+_log = logging.getLogger(__name__)
 
 
 class Board(Watcher):
     """Requests, and the last hour.
 
+    Args:
+        name_of: a key's name.
+
     Attributes:
         history: of all numbers.
-        live: requests that have not ended, by arrival.
-        ended: the last ones that have.
-        used_by_minute: what keys had used in all at the ends of the last minutes, oldest first.
+        requests: those that run, and the last ones that ended.
+        minute, hour: what keys used.
     """
 
-    def __init__(self, engine: EngineHandle, counts: Counts) -> None:
+    def __init__(self, engine: EngineHandle, counts: Counts, name_of: Callable[[str], str]) -> None:
         self.history = History()
-        self.live: dict[int, Followed] = {}
-        self.ended: deque[Followed] = deque(maxlen=MAX_ENDED)
-        self.used_by_minute: deque[_Used] = deque([{}], maxlen=NUM_USE_MINUTES + 1)
+        self.requests = RequestList(name_of, self.at_s)
+        self.minute, self.hour = SlidingUse(60), SlidingUse(3600)
         self._wall_s = time.time() - time.monotonic()
         self._engine = engine
         self._counts = counts
@@ -56,7 +46,6 @@ class Board(Watcher):
         self._num_cached = 0
         self._num_requests = 0
         self._ticked_s = time.monotonic()
-        self._num_ticks = 0
         self._task: asyncio.Task[None] | None = None
         self.tick(0.0)  # so that there is always something to tell
 
@@ -67,16 +56,18 @@ class Board(Watcher):
     @contextmanager
     def following(self, record: Record, surface: str) -> Iterator[None]:
         """List a request until the context is left."""
-        followed = Followed(record, surface)
         record.watchers += (self,)
-        self.live[id(record)] = followed
+        self.requests.enter(record, surface)
         try:
             yield
         finally:
-            del self.live[id(record)]
-            record.ended_s = time.monotonic()
-            self.ended.append(followed)
+            self.requests.leave(record)
             self._measure(record)
+
+    def saw_use(self, key_id: KeyId, used: Usage) -> None:
+        """A request of a key has ended, and that is what it used."""
+        self.minute.add(key_id, used)
+        self.hour.add(key_id, used)
 
     def saw_tokens(self, record: Record, answer: AnswerProgress, num_tokens: int, gap_s: float | None) -> None:
         self._num_output += num_tokens
@@ -86,24 +77,14 @@ class Board(Watcher):
             for _ in range(num_tokens):
                 self.history.measured("itl", gap_s / num_tokens)
 
-    @property
-    def used(self) -> _Used:
-        """What requests of each key that have ended used, whatever their outcome."""
-        sums: _Used = {}
-        for (key_id, _), used in self._counts.used.items():
-            sums.setdefault(key_id, Usage()).add(used)
-        return sums
-
-    @property
-    def running_by_key(self) -> Counter[KeyId]:
-        """Requests that have not ended."""
-        return Counter(KeyId(followed.record.key_id) for followed in self.live.values())
-
     async def _run(self) -> None:
         while True:
             due_s = self._ticked_s + TICK_S
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            self.tick(time.monotonic() - due_s)
+            try:
+                self.tick(time.monotonic() - due_s)
+            except Exception:
+                _log.exception("a second is missing on the live page")
 
     def tick(self, lag_s: float) -> None:
         """A second has passed.
@@ -113,11 +94,12 @@ class Board(Watcher):
         """
         now_s = time.monotonic()
         span_s, self._ticked_s = now_s - self._ticked_s, now_s
-        moment = self.moment(lag_s=lag_s, num_slow_clients=self._watch_clients(span_s))
-        self.history.close(moment, max(1, round(span_s / TICK_S)))
-        self._num_ticks += 1
-        if self._num_ticks % 60 == 0:
-            self.used_by_minute.append(self.used)
+        num_seconds = max(1, round(span_s / TICK_S))
+        num_slow_clients = self._watch_clients(span_s)
+        self.history.close(self._moment(lag_s, num_slow_clients), num_seconds)
+        for _ in range(num_seconds):
+            self.minute.pass_second()
+            self.hour.pass_second()
 
     def now_s(self) -> float:
         """Unix seconds that never jump."""
@@ -127,32 +109,26 @@ class Board(Watcher):
         """The same of a time of the monotonic clock."""
         return monotonic_s + self._wall_s
 
-    def moment(self, *, lag_s: float, num_slow_clients: int) -> Moment:
-        """How it is now."""
+    def _moment(self, lag_s: float, num_slow_clients: int) -> Moment:
         return Moment(
             at_s=self.now_s(),
             engine=self._engine.state(),
             num_running=self._engine.num_live,
-            num_preparing=sum(followed.record.tokenized_s is None for followed in self.live.values()),
+            num_preparing=sum(record.tokenized_s is None for record in self.requests.live),
             num_slow_clients=num_slow_clients,
             cpu_s=time.process_time(),
             lag_s=lag_s,
             requests_total=self._num_requests,
             rejected_total=self._counts.rejected.total(),
+            queue_full_total=self._counts.rejected["queue_full"],
             output_total=self._num_output,
             cached_total=self._num_cached,
         )
 
-    def used_before(self, seconds: int) -> _Used:
-        """What keys had used so many seconds ago, to the minute, or at the start of the server."""
-        minutes = self.used_by_minute
-        return minutes[max(0, len(minutes) - seconds // 60)] if seconds // 60 <= len(minutes) else minutes[0]
-
     def _watch_clients(self, span_s: float) -> int:
         """Clients that had no room for what there was, now and a second ago."""
         num_slow = 0
-        for followed in self.live.values():
-            record = followed.record
+        for record in self.requests.live:
             num_bytes = record.count_unread() if record.first_s is not None else 0
             if num_bytes and record.num_unread_bytes:
                 record.unread_s += span_s

@@ -29,7 +29,7 @@ def numbers_of(service: Service) -> Numbers:
     long = board.history.recent(RARE_S)
     rare = changes(long[0], long[-1])
     states = [moment.engine for moment in moments[1:] if moment.engine is not None]
-    no_token = [followed.record for followed in board.live.values() if followed.record.first_s is None]
+    no_token = [record for record in board.requests.live if record.first_s is None]
     not_ready = service.not_ready()
     num_waiting = _mean(states, lambda state: state.waiting.total, 0.0)
     stages = _first_token_stages(board, no_token, waits=num_waiting >= FEW)
@@ -47,7 +47,7 @@ def numbers_of(service: Service) -> Numbers:
         num_waiting_rows=_mean(states, lambda state: state.waiting.rows, None),
         num_waiting_blocks=_mean(states, lambda state: state.waiting.blocks, None),
         num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, None),
-        num_rejected=(rare["rejected"] or 0.0) * span_s,
+        num_rejected=(rare["queue_full"] or 0.0) * span_s,
         num_preparing=_mean(moments[1:], lambda moment: moment.num_preparing, 0.0),
         num_first_tokens=_mean(states, _num_first_tokens, None),
         num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, None),

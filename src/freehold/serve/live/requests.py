@@ -1,56 +1,100 @@
-"""Lines of the list of requests."""
+"""The list of requests: those that have not ended, and the last ones that have."""
 
-from freehold.serve.entrance.gate import outcome_of
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from freehold.access.keys import KeyId
 from freehold.serve.entrance.record import Record
-from freehold.serve.live.board import Board, Followed
 from freehold.serve.live.schema import RequestLine, Requests, Stage
-from freehold.serve.service import Service
 
 MAX_LIVE = 200
-"""Requests that have not ended which are listed."""
+"""Requests that have not ended which are told of."""
+MAX_ENDED = 128
+"""Requests that are remembered after their end."""
 
 
-def requests_of(service: Service, since_s: float) -> Requests:
-    """The live requests, and those that ended after `since_s` (Unix seconds)."""
-    board = service.board
-    live = list(board.live.values())
-    ended = [followed for followed in board.ended if _ended_at(board, followed) > since_s]
-    return Requests(
-        num_live=len(live),
-        live=[_line(service, followed) for followed in live[:MAX_LIVE]],
-        ended=[_line(service, followed) for followed in ended],
-    )
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A request that has not ended."""
+
+    record: Record
+    surface: str
 
 
-def _line(service: Service, followed: Followed) -> RequestLine:
-    record = followed.record
+class RequestList:
+    """Requests to generate. Of those that have ended only their lines are kept: records may hold long prompts.
 
-    def offset(at_s: float | None) -> float | None:
-        return None if at_s is None else round(at_s - record.started_s, 6)
+    Args:
+        name_of: a key's name.
+        at_s: Unix seconds of a time of the monotonic clock.
+    """
 
-    return RequestLine(
-        id=record.request_id,
-        at=round(service.board.at_s(record.started_s), 3),
-        stage=_stage(record),
-        key=service.gatekeeper.name_of(record.key_id),
-        surface=followed.surface,
-        service=record.service,
-        is_stream=record.is_stream,
-        num_answers=record.num_answers,
-        tokenized_s=offset(record.tokenized_s),
-        queued_s=offset(record.queued_s),
-        started_s=offset(record.begun_s),
-        first_token_s=offset(record.first_s),
-        ended_s=offset(record.ended_s),
-        num_prompt_tokens=record.num_prompt_tokens,
-        num_cached_tokens=record.num_cached_tokens,
-        num_output_tokens=record.num_output_tokens,
-        num_preemptions=sum(stages.num_preemptions for stages in record.stages),
-        status=record.status,
-        outcome=_outcome(record),
-        unread_s=round(record.unread_s, 3),
-        num_unread_bytes=0 if record.ended_s is not None else record.num_unread_bytes,
-    )
+    def __init__(self, name_of: Callable[[str], str], at_s: Callable[[float], float]) -> None:
+        self._name_of = name_of
+        self._at_s = at_s
+        self._live: dict[int, _Live] = {}
+        self._ended: deque[tuple[float, RequestLine]] = deque(maxlen=MAX_ENDED)
+
+    @property
+    def live(self) -> Sequence[Record]:
+        """Records of those that have not ended, by arrival."""
+        return [live.record for live in self._live.values()]
+
+    @property
+    def num_by_key(self) -> Counter[KeyId]:
+        """How many each key has that have not ended."""
+        return Counter(KeyId(live.record.key_id) for live in self._live.values())
+
+    def enter(self, record: Record, surface: str) -> None:
+        """A request has come."""
+        self._live[id(record)] = _Live(record, surface)
+
+    def leave(self, record: Record) -> None:
+        """It has ended."""
+        live = self._live.pop(id(record))
+        ended_s = record.ended_s = time.monotonic()
+        self._ended.append((self._at_s(ended_s), self._line(live)))
+
+    def lines(self, since_s: float) -> Requests:
+        """The live ones, and those that ended after `since_s` (Unix seconds)."""
+        live = list(self._live.values())
+        return Requests(
+            num_live=len(live),
+            live=[self._line(one) for one in live[:MAX_LIVE]],
+            ended=[line for ended_at_s, line in self._ended if ended_at_s > since_s],
+        )
+
+    def _line(self, live: _Live) -> RequestLine:
+        record = live.record
+
+        def offset(time_s: float | None) -> float | None:
+            return None if time_s is None else round(time_s - record.started_s, 6)
+
+        return RequestLine(
+            id=record.request_id,
+            at=round(self._at_s(record.started_s), 3),
+            stage=_stage(record),
+            key=self._name_of(record.key_id),
+            surface=live.surface,
+            service=record.service,
+            is_stream=record.is_stream,
+            num_answers=record.num_answers,
+            tokenized_s=offset(record.tokenized_s),
+            queued_s=offset(record.queued_s),
+            started_s=offset(record.begun_s),
+            first_token_s=offset(record.first_s),
+            ended_s=offset(record.ended_s),
+            num_prompt_tokens=record.num_prompt_tokens,
+            num_cached_tokens=record.num_cached_tokens,
+            num_output_tokens=record.num_output_tokens,
+            num_preemptions=sum(stages.num_preemptions for stages in record.stages),
+            status=record.status,
+            outcome=_outcome(record),
+            unread_s=round(record.unread_s, 3),
+            num_unread_bytes=0 if record.ended_s is not None else record.num_unread_bytes,
+        )
 
 
 def _stage(record: Record) -> Stage:
@@ -64,13 +108,7 @@ def _stage(record: Record) -> Stage:
 
 
 def _outcome(record: Record) -> str:
-    """Why the answers ended, or else the code of the error."""
+    """Why the answers ended, or else the code of the error; empty while none has ended."""
     if record.ended_s is None:
         return ""
-    return record.outcome or record.code or outcome_of(record)
-
-
-def _ended_at(board: Board, followed: Followed) -> float:
-    ended_s = followed.record.ended_s
-    assert ended_s is not None
-    return board.at_s(ended_s)
+    return record.outcome or record.code or "failed"

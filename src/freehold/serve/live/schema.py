@@ -252,9 +252,9 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
         columns: by name; None where nothing was measured. `freehold.observe.history` makes them: requests (running,
             prefilling, waiting, waiting_rows, waiting_blocks, slow_clients), shares of all blocks (kv_held, kv_cached,
             kv_pinned), shares of time (plan, run, apply, idle), other shares (hit_rate, accepted), what happened in a
-            second (requests, rejected, preemptions, steps, drafts), tokens in a second (computed, recomputed, cached,
-            output), seconds (of each duration in `Latencies` ttft_p50_s, ttft_p90_s and so on;
-            loop_lag_s, server_cpu), and per_draft (tokens).
+            second (requests, rejected, queue_full, preemptions, steps, drafts), tokens in a second (computed,
+            recomputed, cached, output), seconds (loop_lag_s, and of each duration in `Latencies` as ttft_p50_s and
+            ttft_p90_s), processor seconds in a second (server_cpu), and tokens in a step with guesses (per_draft).
     """
 
     step_s: int
