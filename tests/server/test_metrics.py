@@ -33,7 +33,7 @@ def settled(server: Server) -> Metrics:
     def is_settled() -> bool:
         state = engine.state()
         is_idle = engine.num_live == 0 and state is not None and state.num_running == state.waiting.total == 0
-        return is_idle and server.service.load.num_answers == 0 and not server.service.board.live
+        return is_idle and server.service.load.num_answers == 0 and not server.service.board.requests.live
 
     wait_until(is_settled)
     return scrape(server)
