@@ -15,12 +15,20 @@ import json
 import statistics
 import tempfile
 import time
+import timeit
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from http_servers import Server, freehold, running
 from server_overhead import CONTEXT, KINDS, run_level, tiny_model
+
+from freehold.engine.handle import EngineHandle
+from freehold.serve.entrance.record import Record
+from freehold.serve.live.board import Board
+from freehold.serve.operation.counts import Counts
+from freehold.serve.operation.timings import Timings
 
 STREAMS = KINDS[1]
 POLL_S = 1.0
@@ -88,6 +96,22 @@ async def measure(server: Server, concurrency: int, rounds: int, seconds: float)
           f"{statistics.median(polls.num_bytes):.0f} bytes, the first {max(polls.num_bytes)}")  # fmt: skip
 
 
+class NoEngine:
+    """Says nothing."""
+
+    num_live = 0
+
+    def state(self) -> None:
+        """None yet."""
+
+
+def noting_us() -> float:
+    """What it takes to note a token, whether somebody watches or not; without other watchers."""
+    board, record = Board(cast(EngineHandle, NoEngine()), Counts(Timings(CONTEXT)), str), Record("one")
+    with board.following(record, "completions"):
+        return 10 * min(timeit.repeat(lambda: record.note_tokens(0, 1), number=100_000, repeat=7))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?")
@@ -96,6 +120,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     options = parser.parse_args()
+    print(f"noting a token: {noting_us():.2f} µs")
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or tiny_model(Path(folder))
         room = ("--max-num-seqs", str(options.concurrency), "--max-model-len", str(CONTEXT), "--state-dir", folder)
