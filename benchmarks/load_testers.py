@@ -3,8 +3,9 @@
     python benchmarks/load_testers.py --guidellm PROGRAM [--url http://127.0.0.1:8000] [--streams 8] [--requests 80]
 
 PROGRAM is GuideLLM's command (`pip install guidellm` into an environment of its own). Without --url, both measure the
-stub server of the tests, whose answers take the same time each; with it, prompts are random words, no two alike. Words
-differ: GuideLLM's ITL is the TPOT of vLLM and of Freehold.
+stub server of the tests, whose answers take the same time each; with it, prompts are random words, no two alike.
+(Freehold needs --unknown-fields warn for GuideLLM, which asks for usage in every chunk.) Words differ: GuideLLM's ITL
+is the TPOT of vLLM and of Freehold.
 """
 
 import argparse
@@ -64,6 +65,8 @@ def guidellm(url: str, prompts: Path, arguments: argparse.Namespace) -> dict[str
         check=True, stdout=subprocess.DEVNULL, env={**os.environ, "HF_HUB_OFFLINE": "1"}, cwd=folder,
     )  # fmt: skip
     metrics = json.loads((folder / "guidellm.json").read_text())["benchmarks"][0]["metrics"]
+    if metrics["request_totals"]["successful"] < arguments.requests:
+        raise SystemExit(f"GuideLLM's requests failed: {metrics['request_totals']}")
     return {key: unit * figure(metrics[name]["successful"], which) for key, (name, which, unit) in ROWS.items()}
 
 

@@ -42,6 +42,7 @@ class Behaviour:
         line_end: of events.
         cached: tokens of the prompt that the usage calls cached.
         hangs_up: after the answer, though nothing in it said so.
+        is_chunked: streams are chunked (RFC 9112, 7.1); else the end of the connection ends them.
     """
 
     first_s: float = 0.0
@@ -66,6 +67,7 @@ class Behaviour:
     line_end: str = "\n"
     cached: int = 0
     hangs_up: bool = False
+    is_chunked: bool = True
 
 
 @dataclass
@@ -158,7 +160,7 @@ class Stub:
             raise ConnectionError
         answer = _Answer(path, how, truth, writer)
         await (answer.stream if body.get("stream") else answer.whole)(body.get("max_tokens", 16))
-        if how.hangs_up:
+        if how.hangs_up or not how.is_chunked:
             raise ConnectionError
 
 
@@ -181,7 +183,8 @@ class _Answer:
 
     async def stream(self, max_tokens: int) -> None:
         how, num = self._how, self._how.tokens or max_tokens
-        self._writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        framing = "Transfer-Encoding: chunked\r\n" if how.is_chunked else ""
+        self._writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n".encode())
         if self._is_chat:
             await self._event({"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
         await asyncio.sleep(how.first_token_s)
@@ -193,7 +196,7 @@ class _Answer:
         if how.usage:
             await self._event({"choices": [], "usage": self._usage(num)})
         self._put(f"data: [DONE]{how.line_end * 2}".encode())
-        self._writer.write(b"0\r\n\r\n")
+        self._end()
 
     async def _before(self, index: int) -> None:
         """What happens before a chunk."""
@@ -212,7 +215,7 @@ class _Answer:
                 self._put(b"data: {not json\n\n")
             elif how.fault == "error":
                 await self._event({"error": {"message": "told to fail"}})
-            self._writer.write(b"0\r\n\r\n")
+            self._end()
             await asyncio.sleep(0.2)
             raise ConnectionError
 
@@ -254,7 +257,11 @@ class _Answer:
 
     def _put(self, part: bytes) -> None:
         self._last_write_s = perf_counter()
-        self._writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        self._writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n" if self._how.is_chunked else part)
+
+    def _end(self) -> None:
+        if self._how.is_chunked:
+            self._writer.write(b"0\r\n\r\n")
 
     def _usage(self, num: int) -> dict[str, Any]:
         return {

@@ -21,6 +21,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no HTTP": ({"fault": "http"}, "malformed"),
     "error within the stream": ({"fault": "error", "fault_at": 3}, "error_event"),
     "no end": ({"fault": "cut", "fault_at": 3}, "incomplete"),
+    "no end, with the connection": ({"fault": "cut", "fault_at": 3, "is_chunked": False}, "incomplete"),
     "too late": ({"stall_at": 2, "stall_s": 30}, "timeout"),
 }
 

@@ -48,6 +48,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "comments": {"gap_s": 0.005, "comments": True},
     "late usage": {"gap_s": 0.005, "late_usage_s": 0.1},
     "carriage returns": {"gap_s": 0.002, "line_end": "\r\n"},
+    "streams that end with the connection": {"gap_s": 0.01, "is_chunked": False},
     "one token": {"first_s": 0.02, "tokens": 1},
     "all in one chunk": {"first_s": 0.02, "per_chunk": 100},
     "different ones": [{"gap_s": 0.01, "tokens": 3}, {"first_s": 0.05, "per_chunk": 2}, {"tokens": 40}],  # type: ignore[dict-item]
