@@ -134,9 +134,6 @@ class Tracing:
 
 
 def _parents(scope: Scope) -> dict[str, str]:
-    """The trace that a request brings along. Of several, none counts."""
+    """The trace that a request brings along. Of several parents none counts: joined, they are none."""
     headers = Headers(scope=scope)
-    found = {name: values for name in _PARENTS if (values := headers.getlist(name))}
-    if len(found.get("traceparent", ())) > 1:
-        return {}
-    return {name: ",".join(values) for name, values in found.items()}
+    return {name: ",".join(values) for name in _PARENTS if (values := headers.getlist(name))}
