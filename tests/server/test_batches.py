@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import httpx
 import openai
 import pytest
 from openai.types import Batch
+from tests.server.conftest import starting
 from tests.server.running import Server, Start
 from tests.server.test_lifecycle import gate, wait_until
 
 from freehold.backends.script import Pause
+from freehold.files.vocabulary import TextAssets
 from freehold.serve.batches import run
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -28,6 +31,15 @@ def server(start: Start, tmp_path: Path) -> Server:
     server = start(state_dir=tmp_path)
     wait_until_open(server)
     return server
+
+
+@pytest.fixture(scope="module")
+def shared(text: TextAssets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    """A server with a file of ten bytes."""
+    with starting(text) as start:
+        server = start(state_dir=tmp_path_factory.mktemp("shared"))
+        wait_until_open(server)
+        yield server, server.openai.files.create(file=("ten", b"0123456789"), purpose="batch").id
 
 
 def wait_until_open(server: Server) -> None:
@@ -122,6 +134,36 @@ def test_a_file_comes_back_as_it_went(server: Server) -> None:
     for call in (server.openai.files.retrieve, server.openai.files.content, server.openai.files.delete):
         with pytest.raises(openai.NotFoundError):
             call(uploaded.id)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "content"),
+    [
+        ("bytes=2-4", 206, b"234"),
+        ("bytes=7-", 206, b"789"),
+        ("bytes=-3", 206, b"789"),
+        ("Bytes=-300", 206, b"0123456789"),
+        ("bytes=8-99999999999999999", 206, b"89"),
+        ("bytes=2-4, 99-", 206, b"234"),
+        *(
+            (text, 200, b"0123456789")
+            for text in ("", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=4-2", "items=0-1")
+        ),
+        *(
+            (text, 200, b"0123456789")
+            for text in ("bytes=--5", "bytes=1-2-3", "bytes=" + "1-2," * 50 + "3-4", "bytes=\xb2-")
+        ),
+        *((text, 416, b"has 10 bytes") for text in ("bytes=10-", "bytes=-0", "bytes=99-,77-88")),
+    ],
+)
+def test_ranges_of_a_file(shared: tuple[Server, str], asked: str, status: int, content: bytes) -> None:
+    server, file_id = shared
+    response = server.http.get(f"/v1/files/{file_id}/content", headers={"Range": asked.encode("latin-1")})
+    assert (response.status_code, content in response.content) == (status, True)
+    if status == 416:
+        assert response.json()["error"]["code"] == "range_not_satisfiable"
+    else:
+        assert response.content == content
 
 
 def test_an_input_that_is_of_no_use_fails_the_batch(server: Server) -> None:
@@ -278,6 +320,25 @@ def test_a_batch_expires_with_what_it_has(server: Server) -> None:
     assert batch.expired_at is not None
     assert set(results(server, batch.output_file_id)) == {"quick"}
     assert results(server, batch.error_file_id)["slow"]["error"]["code"] == "batch_expired"
+
+
+def test_a_batch_may_be_cancelled_at_any_moment(server: Server) -> None:
+    """Whenever it comes, the batch ends as it was told, and what it counts is in its files."""
+    server.says("x")
+    for moment in range(16):
+        batch = submit(server, [line(str(n), prompt=server.hi, max_tokens=3) for n in range(3)])
+        time.sleep(moment * 0.004)
+        try:
+            told = server.openai.batches.cancel(batch.id).status
+        except openai.ConflictError as error:
+            told = "completed" if error.code == "batch_ended" else error.message
+        batch = ended(server, batch)
+        assert (told, batch.status) in (("cancelling", "cancelled"), ("completed", "completed"))
+        answered, failed = results(server, batch.output_file_id), results(server, batch.error_file_id)
+        assert batch.request_counts is not None
+        assert (len(answered), len(failed)) == (batch.request_counts.completed, batch.request_counts.failed)
+        if batch.status == "completed":
+            assert len(answered) == 3
 
 
 def test_a_restart_goes_on_where_it_was(start: Start, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ SMALL = 4096
 
 
 def test_clients_that_never_read_give_their_places_back(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WRITE_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(limits, "WRITE_TIMEOUT_S", 2.5)
     server = start(engine={"max_num_seqs": 1, "max_num_queued_reqs": 1}, send_buffer_bytes=SMALL)
     server.says(*["word "] * 1000)
     stalled = [raw_request(server, LONG, window=SMALL) for _ in range(2)]
@@ -205,8 +205,9 @@ def test_half_a_request_holds_no_shutdown_up(
 
 
 def test_a_client_that_never_reads_ends_a_shutdown_late_but_quietly(
-    start: Start, caplog: pytest.LogCaptureFixture
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lifecycle, "LAST_WORDS_S", 1)
     server = start(shutdown_timeout_s=0.1, send_buffer_bytes=SMALL)
     server.says(*["word "] * 1000)
     connection = raw_request(server, LONG, window=SMALL)

@@ -331,12 +331,24 @@ def test_a_killed_server_has_written_all_but_the_last_moment(smollm2_path: Path,
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_at_any_moment_of_the_start(smollm2_path: Path, number: signal.Signals) -> None:  # op-07
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.mark.parametrize(
+    ("number", "delays_s"),
+    [
+        (signal.SIGINT, (0.02, 0.1, 0.4, 1.6)),
+        (signal.SIGTERM, (0.05, 0.2, 0.8)),
+        *(pytest.param(number, (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6), marks=pytest.mark.slow) for number in SIGNALS),
+    ],
+)
+def test_signal_at_any_moment_of_the_start(
+    smollm2_path: Path, number: signal.Signals, delays_s: tuple[float, ...]
+) -> None:  # op-07
     # Begins where Python has started and runs the first line of ours.
     code = "import sys; from freehold.cli.main import main; print(flush=True); main()"
     command = [sys.executable, "-c", code, "serve", str(smollm2_path), "--port", "0"]
-    for delay_s in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6):
+    for delay_s in delays_s:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()

@@ -98,13 +98,14 @@ def test_a_killed_engine_ends_every_request_and_comes_back(server: Server) -> No
 
 
 def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "DEAD_S", 6.0)
+    monkeypatch.setattr(watch, "SILENT_S", 1.0)
+    monkeypatch.setattr(watch, "DEAD_S", 4.0)
     with ThreadPoolExecutor(6) as pool:
         futures = running(server, pool)
         os.kill(engine_pid(server), signal.SIGSTOP)
         stopped_s = time.monotonic()
         wait_until(lambda: not is_ready(server))
-        assert time.monotonic() - stopped_s < 5
+        assert time.monotonic() - stopped_s < 3.5
         assert server.http.get("/livez").status_code == 200
         refused = server.chat()
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
@@ -113,16 +114,19 @@ def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server, monkeypat
     answers(server)
 
 
-def test_a_stall_is_not_ready_and_says_where_until_it_ends(text: TextAssets, tmp_path: Path) -> None:
+def test_a_stall_is_not_ready_and_says_where_until_it_ends(
+    text: TextAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SILENT_S", 1.0)
     config = EngineConfig(model_path=Path("scripted"), backend="scripted")
-    command = (sys.executable, str(FAULTY), str(tmp_path / "lives"), "1", "COLLECT:wait=6:3")
+    command = (sys.executable, str(FAULTY), str(tmp_path / "lives"), "1", "COLLECT:wait=4:3")
     server = Server(text, config, handle=ProcessEngine.start(config, program=command))
     pid = engine_pid(server)
     with ThreadPoolExecutor(1) as pool:
         stalling = pool.submit(server.chat, max_tokens=9)
         started_s = time.monotonic()
         wait_until(lambda: not is_ready(server))
-        assert time.monotonic() - started_s < 5.5  # of which the first half second is before the stall
+        assert time.monotonic() - started_s < 3.5  # of which the first half second is before the stall
         assert "at: collect" in server.http.get("/readyz").json()["error"]["message"]
         assert server.http.get("/livez").status_code == 200
         assert stalling.result().json()["usage"]["completion_tokens"] == 9

@@ -114,7 +114,7 @@ _FILES = (
     ),
     Endpoint(
         method="GET", path="/v1/files/{file_id}/content", needs="files", handler=get_content,
-        media=("application/octet-stream",), errors=_STORED | {410},
+        media=("application/octet-stream",), errors=_STORED | {410, 416},
     ),
 )  # fmt: skip
 _BATCHES = (

@@ -10,6 +10,7 @@ from starlette.responses import FileResponse, Response
 
 from freehold.errors import RequestError, shown
 from freehold.serve.batches.queries import read_limit, read_query
+from freehold.serve.batches.ranges import satisfiable
 from freehold.serve.batches.schema import FileDeleted
 from freehold.serve.batches.upload import Form, disk_error, receive
 from freehold.serve.entrance.caller import caller_of
@@ -80,12 +81,17 @@ async def delete_file(request: Request) -> Response:
 
 
 async def get_content(request: Request) -> Response:
-    """A file's bytes."""
+    """A file's bytes, or the ranges of them that are asked for."""
     state = request.app.state.service.batch_lane.state
     record = await state.run(state.files.get, caller_of(request.scope).key_id, request.path_params["file_id"])
     path = state.files.path(record.id)
     if not path.exists():
         raise HttpError(410, "the file's bytes have been removed from the server's disk", code="file_gone")
+    headers = request.scope["headers"]
+    if (asked := request.headers.get("range")) is not None:
+        ranges = satisfiable(asked, record.bytes)
+        kept = [(name, value) for name, value in headers if name != b"range"]
+        request.scope["headers"] = kept if ranges is None else [*kept, (b"range", ranges.encode())]
     return FileResponse(path, media_type="application/octet-stream")
 
 
