@@ -70,8 +70,8 @@ def test_seconds_go_on_and_all_time_is_some_part_of_the_loop(either: EngineHandl
     parts = ("plan", "run", "apply", "idle")
     before, after = (tuple(getattr(s.step_seconds, part) for part in parts) for s in (first, second))
     assert all(x <= y for x, y in zip(before, after, strict=True))
-    assert after[3] - before[3] == pytest.approx(second.at_s - first.at_s, abs=0.01)
-    assert sum(after) - sum(before) == pytest.approx(second.at_s - first.at_s, abs=0.01)
+    assert after[3] > before[3]
+    assert sum(after) - sum(before) == pytest.approx(second.at_s - first.at_s)
 
 
 def test_totals_go_on_when_the_process_is_started_again() -> None:
