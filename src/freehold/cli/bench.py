@@ -1,4 +1,4 @@
-"""``freehold bench``."""
+"""``freehold bench``. One long function: a command's options are its arguments, and it only puts each in its place."""
 
 import secrets
 from dataclasses import replace
