@@ -1,8 +1,6 @@
 """``freehold record`` and ``freehold replay``, as a person calls them."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +8,10 @@ import pytest
 from tests.unit.observe.recordings import begin, finish, record_one, recorder, request, tokens
 from typer.testing import CliRunner
 
+from freehold.cli import commands
 from freehold.cli import record as command
 from freehold.cli.record import app
+from freehold.errors import UserError
 from freehold.observe.record.hashes import BLOCK_TOKENS
 from freehold.protocol import RequestId, StepRows
 
@@ -102,10 +102,10 @@ def test_export_as_a_mooncake_trace_has_lengths_and_shared_blocks_alone(folder: 
 
 def test_replay_needs_a_model_and_something_to_compare(folder: Path, tmp_path: Path) -> None:
     def replay(*arguments: str) -> str:
-        command = [sys.executable, "-m", "freehold", "replay", *arguments]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert ended.returncode == 2
-        return ended.stderr
+        result = CliRunner().invoke(commands.app, ["replay", *arguments])
+        assert isinstance(result.exception, UserError)
+        return str(result.exception)
 
     assert "/models/m" in replay(str(folder)), "where the model was when it was recorded"
     assert "fast or recorded" in replay(str(folder), "--timing", "slow")
+    assert "there is no recording" in replay(str(tmp_path / "none"))

@@ -65,10 +65,10 @@ def test_the_recording_holds_all_kinds(folder: Path) -> None:
     "changes",
     [
         {},
-        {"concurrency": 1},
+        pytest.param({"concurrency": 1}, marks=pytest.mark.slow),
         {"kv_cache_bytes": 4 << 20},
         {"max_num_batched_tokens": 7, "max_num_seqs": 3},
-        {"prefix_caching": False},
+        pytest.param({"prefix_caching": False}, marks=pytest.mark.slow),
         {"num_threads": 2},
         {"block_size": 32, "kv_cache_bytes": 1 << 17},
     ],

@@ -82,7 +82,8 @@ def replay(
         report = comparison.close()
         if not report.num_compared:
             skipped = ", ".join(f"{number} {why}" for why, number in report.skipped.items()) or "none is there"
-            raise RecordingError(f"no request in {recording.path} can be replayed ({skipped}); --record full keeps all")
+            remedy = "; --record full keeps what that needs" if "metadata" in report.skipped else ""
+            raise RecordingError(f"no request in {recording.path} can be replayed: {skipped}{remedy}")
         if options.with_bisection:
             for differing in [each for each in report.differing if each.is_unexplained][:NUM_BISECTED]:
                 recorded = recording.find(differing.record_id)

@@ -169,7 +169,7 @@ def test_no_byte_of_damage_goes_unnoticed(folder: Path) -> None:
     whole = segment.read_bytes()
     with open_recording(folder) as recording:
         intact = list(recording.requests())
-    for position in range(0, len(whole), 11):
+    for position in range(0, len(whole), 29):
         segment.write_bytes(whole[:position] + bytes([whole[position] ^ 0x20]) + whole[position + 1 :])
         if position < len(MAGIC) + 4:
             with pytest.raises(RecordingError, match=str(segment)):
@@ -255,7 +255,7 @@ def test_a_server_that_ended_leaves_what_had_begun(folder: Path) -> None:
 def test_a_full_disk_stops_recording_and_nothing_else(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_module, "RETRY_S", 0.2)
+    monkeypatch.setattr(recorder_module, "RETRY_S", 0.1)
     is_full = threading.Event()
     write = os.write
 
@@ -275,7 +275,7 @@ def test_a_full_disk_stops_recording_and_nothing_else(
             record_one(writing, name)
         wait_until(lambda: writing.is_stopped)
         assert writing.begin(request("later"), http_id="", key_id="", detail="full") is None
-        time.sleep(1.0)  # some tries in vain
+        time.sleep(0.5)  # some tries in vain
         assert writing.is_stopped
         assert len(list(folder.iterdir())) == 1
         is_full.clear()
