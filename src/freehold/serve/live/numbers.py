@@ -35,14 +35,15 @@ def numbers_of(service: Service) -> Numbers:
     stages = _first_token_stages(board, no_token, waits=num_waiting >= FEW)
     overhead = None if change["plan"] is None else (change["plan"] or 0.0) + (change["apply"] or 0.0)
     span_s = long[-1].at_s - long[0].at_s
-    computed = rare["computed"]
+    again = rare["recomputed"] or 0.0
+    computed = again + (rare["computed"] or 0.0)
     return Numbers(
         num_running=_mean(states, lambda state: state.num_running, service.engine.engine.num_live),
         num_waiting=num_waiting,
         kv_used=_mean(states, lambda state: state.kv.held / max(1, state.kv.num_blocks), 0.0),
         why_not_ready="" if not_ready is None else str(not_ready),
         num_preemptions=(rare["preemptions"] or 0.0) * span_s,
-        recomputed=(rare["recomputed"] or 0.0) / computed if computed else None,
+        recomputed=again / computed if computed else None,
         max_num_seqs=service.info.max_num_seqs,
         num_waiting_rows=_mean(states, lambda state: state.waiting.rows, None),
         num_waiting_blocks=_mean(states, lambda state: state.waiting.blocks, None),

@@ -118,8 +118,8 @@ class TokenRates(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens a second.
 
     Attributes:
-        computed: that steps computed, those fed back included.
-        recomputed: of those, what had been computed before.
+        computed: that steps computed for the first time, those fed back included.
+        recomputed: that steps computed again, as they were lost to preemption.
         cached: of prompts, reused instead of computed.
         output: sent to clients.
     """
