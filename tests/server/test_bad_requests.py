@@ -295,7 +295,7 @@ def test_body_larger_than_allowed(start: Start, chunked: bool) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404), ("POST", "/v1", 404), ("GET", "/v1/models/none", 404), ("GET", "/v1/models/a/b", 404),
+        ("GET", "/none", 404), ("POST", "/v1", 404), ("GET", "/v1/models/none", 404), ("GET", "/v1/models/a/b", 404),
         ("GET", "/v1/chat/completions", 405), ("DELETE", "/v1/models", 405), ("POST", "/livez", 405),
         ("GET", "//v1/models", 404), ("GET", "/v1/%2e%2e/%2e%2e/etc/passwd", 404), ("GET", "/%00%0a%1b[31m", 404),
     ],
@@ -405,7 +405,7 @@ def access_line(caplog: pytest.LogCaptureFixture, request_id: str) -> str:
 
 
 def test_errors_name_the_way_out(server: Server) -> None:
-    message = server.http.get("/").json()["error"]["message"]
+    message = server.http.get("/none").json()["error"]["message"]
     assert "/v1/chat/completions" in message
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
     message = server.http.post("/v1/chat/completions", json={"messages": image}).json()["error"]["message"]
