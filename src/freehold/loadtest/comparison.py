@@ -21,6 +21,7 @@ Basis = Literal["requests", "repeats", "runs"]
 _Z = 1.959964  # of 95 % confidence
 _POWER_Z = _Z + 0.841621  # and of 80 % power
 _FEWEST_PAIRS = 8
+_METRICS = ("ttft", "tpot", "e2el")
 _LEAST = 1e-9  # what is divided by, where answers of one chunk have a TPOT of zero
 _OTHER_PROMPTS = (
     "the runs asked different prompts here (other data set, seed or order of points), so that requests can't be paired "
@@ -163,10 +164,9 @@ def of_pairs(name: str, groups: Sequence[Values], percent: float | None = None) 
     a, b = (float(each) for each in of_columns(pairs))
     numbers = np.split(np.arange(len(pairs), dtype=float), np.cumsum([len(group) for group in groups])[:-1])
     interval, ratio_interval = bootstrap(numbers, figures)
-    if percent is None:
-        error = float((pairs[:, 1] - pairs[:, 0]).std(ddof=1)) / math.sqrt(len(pairs))
-    else:
-        error = (interval[1] - interval[0]) / (2 * _Z)
+    error = (interval[1] - interval[0]) / (2 * _Z)
+    if percent is None:  # of few pairs, resampling finds too little
+        error = max(error, float((pairs[:, 1] - pairs[:, 0]).std(ddof=1)) / math.sqrt(len(pairs)))
     return Difference(
         name, "ms", a, b, b - a, b / max(a, _LEAST), interval, ratio_interval, len(pairs), "requests",
         _POWER_Z * error / max(a, _LEAST), _verdict(interval, less_is_better=True),
@@ -179,9 +179,9 @@ def of_runs(name: str, a: Values, b: Values) -> Difference:
     Args:
         a, b: ms.
     """
-    means = float(a.mean()), float(b.mean())
+    means = max(float(a.mean()), _LEAST), max(float(b.mean()), _LEAST)
     errors = [float(each.std(ddof=1)) / math.sqrt(len(each)) for each in (a, b)]
-    error, difference, ratio = math.hypot(*errors), means[1] - means[0], means[1] / max(means[0], _LEAST)
+    error, difference, ratio = math.hypot(*errors), means[1] - means[0], means[1] / means[0]
     # Of a ratio of two independent means, on a logarithmic scale (delta method).
     spread = _Z * math.hypot(errors[0] / means[0], errors[1] / means[1])
     interval = (difference - _Z * error, difference + _Z * error)
@@ -194,8 +194,8 @@ def of_runs(name: str, a: Values, b: Values) -> Difference:
 def of_repeats(name: str, unit: str, a: Sequence[float], b: Sequence[float]) -> Difference:
     """The difference of a throughput over pairs of repeats (Student's paired t)."""
     gains = np.asarray(b) - np.asarray(a)
-    num, means = len(gains), (float(np.mean(a)), float(np.mean(b)))
-    difference, ratio = means[1] - means[0], means[1] / max(means[0], _LEAST)
+    num, means = len(gains), (max(float(np.mean(a)), _LEAST), max(float(np.mean(b)), _LEAST))
+    difference, ratio = means[1] - means[0], means[1] / means[0]
     if num < 2:
         return Difference(name, unit, *means, difference, ratio, None, None, num, "repeats", None, "unclear")
     error = float(gains.std(ddof=1)) / math.sqrt(num)
@@ -209,8 +209,9 @@ def of_repeats(name: str, unit: str, a: Sequence[float], b: Sequence[float]) -> 
 
 
 def _differences(a: PointResult, b: PointResult, pairs: Pairs | None) -> Iterator[Difference]:
+    known = [metric for metric in _METRICS if metric in a.latencies and metric in b.latencies]
     if pairs is not None:
-        for metric in ("ttft", "tpot", "e2el"):
+        for metric in known:
             groups = pairs.grouped(metric)
             num = sum(map(len, groups))
             if num < _FEWEST_PAIRS:
@@ -220,8 +221,8 @@ def _differences(a: PointResult, b: PointResult, pairs: Pairs | None) -> Iterato
                 if num >= least_requests(percent):
                     yield of_pairs(f"{metric.upper()}, p{percent}", groups, percent)
     elif a.detail is not None and b.detail is not None:
-        for metric, place in (("ttft", 0), ("tpot", 1), ("e2el", 2)):
-            values = [_column(detail, place) for detail in (a.detail, b.detail)]
+        for metric in known:
+            values = [_column(detail, _METRICS.index(metric)) for detail in (a.detail, b.detail)]
             if min(map(len, values)) >= _FEWEST_PAIRS:
                 yield of_runs(f"{metric.upper()}, mean", *values)
     num = min(len(a.repeats), len(b.repeats))
@@ -268,7 +269,7 @@ def _place(detail: Detail, index: int) -> tuple[int, str]:
 
 
 def _latencies(detail: Detail, index: int) -> tuple[float, float, float]:
-    """TTFT, TPOT and E2EL in seconds."""
+    """Those of `_METRICS`, in seconds."""
     ttft, whole, num = detail.ttfts[index], detail.latencies[index], detail.output_lens[index]
     return ttft, (whole - ttft) / (num - 1) if num > 1 else math.nan, whole
 

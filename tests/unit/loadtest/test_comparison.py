@@ -65,6 +65,28 @@ def test_repeats_that_differ_widen_the_interval_of_pairs():
     assert of_pairs("TTFT, mean", [np.concatenate(pairs)]).interval[0] > -2.0
 
 
+def test_a_change_that_would_have_shown_is_no_less_than_what_repeats_hide():
+    draw = np.random.default_rng(2)
+    pairs = [np.stack([each := draw.normal(100, 1, 200), each + shift], axis=1) for shift in (-9.0, 1.0, 8.0)]
+    found = of_pairs("TTFT, mean", pairs)
+    assert found.detectable > (found.interval[1] - found.interval[0]) / 2 / found.a
+
+
+def test_runs_without_any_answer_can_be_compared():
+    assert of_repeats("output throughput", "tokens/s", [0.0, 0.0], [0.0, 0.0]).verdict == "unclear"
+    assert of_runs("TTFT, mean", np.zeros(9), np.zeros(9)).verdict == "unclear"
+
+
+def test_answers_that_were_not_streamed_have_no_ttft():
+    a = run((8,), num=60)
+    bare = {"e2el": a.points[0].latencies["e2el"]}
+    b = replace(a, points=(msgspec.structs.replace(a.points[0], latencies=bare),))
+    assert {each.name for each in compare(a, b).points[0].differences if each.unit == "ms"} == {
+        "E2EL, mean",
+        "E2EL, p50",
+    }
+
+
 def test_runs_apart_by_hand():
     # Means 10 and 13, variances 4 and 9 of four values each: the error is sqrt(1 + 9/4).
     a, b = np.asarray([8.0, 12.0, 8.0, 12.0]), np.asarray([10.0, 16.0, 10.0, 16.0])

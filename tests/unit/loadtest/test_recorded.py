@@ -10,6 +10,7 @@ from word_tokenizer import Words
 from freehold.errors import ConfigError, RecordingError
 from freehold.loadtest.options import DatasetOptions
 from freehold.loadtest.workloads.catalog import open_workload
+from freehold.loadtest.workloads.recorded import RecordingTrace
 from freehold.loadtest.workloads.served import Served
 from freehold.protocol import Sampling
 
@@ -71,6 +72,14 @@ def test_a_recording_with_other_lengths_is_a_trace(tmp_path):
     made = opened(tmp_path, trace_length_scale=0.5).conversations(10, 1)
     assert [each.turns[0].input_len for each in made] == [300, 276, 10]
     assert {each.turns[0].output_len for each in made} == {2}
+
+
+def test_blocks_of_different_runs_of_a_server_are_different(tmp_path):
+    record(tmp_path, "metadata")
+    record(tmp_path, "metadata")
+    names = [each.blocks for each in RecordingTrace(tmp_path).requests()]
+    assert len(names) == 6
+    assert [{name >> 64 for name in blocks} for blocks in names] == [{1}] * 3 + [{2}] * 3
 
 
 def test_requests_that_were_never_answered_are_left_out(tmp_path):
