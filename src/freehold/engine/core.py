@@ -20,7 +20,7 @@ from freehold.observe.profile import IDLE, StartProfile, StopProfile
 from freehold.observe.state import EngineState
 from freehold.protocol import Abort, Drain, Event, Generate, TokenTexts
 from freehold.sched.check import check_idle, check_scheduler
-from freehold.sched.plan import RowOutcome, StepPlan
+from freehold.sched.plan import StepPlan
 from freehold.sched.scheduler import Scheduler
 
 Message = Generate | Abort | Drain | StartProfile | StopProfile | TokenTexts | Compiled
@@ -117,7 +117,7 @@ class Core:
     def run(self) -> None:
         """Serve until drained. A fault that can't be confined to some requests ends the loop; `progress` then says so,
         and whoever runs this ends the requests that are left."""
-        self._snapshots.go_on()
+        self._snapshots.begin()
         try:
             while self._take_messages():
                 if overdue := self._scheduler.end_overdue():
@@ -140,7 +140,7 @@ class Core:
             self.progress.fault = f"the engine failed: {type(error).__name__}: {error}"
         finally:
             self.progress.is_busy = False
-            self._snapshots.rest()
+            self._snapshots.end()
 
     def still_s(self) -> float:
         """For how many seconds there has been work and no step has finished; 0 if there is none. Any thread may ask."""
@@ -164,7 +164,8 @@ class Core:
         plan, self._running = self._running, None
         try:
             self._enter("collect")
-            outcomes = self._collect(plan)
+            with self._snapshots.resting():
+                outcomes = self._runner.collect(plan)
             reach(Point.COLLECT)
         except StepError as error:
             _log.warning("step %d failed and ends its %d requests: %s", plan.step_id, len(plan.rows), error)
@@ -178,17 +179,6 @@ class Core:
         if is_forced(Switch.CHECK):
             check_scheduler(self._scheduler)
         self.progress.moved_s = self._clock()
-
-    def _collect(self, plan: StepPlan) -> Sequence[RowOutcome]:
-        """
-        Raises:
-            StepError: as from `Runner.collect`.
-        """
-        self._snapshots.rest()
-        try:
-            return self._runner.collect(plan)
-        finally:
-            self._snapshots.go_on()
 
     def _bring_masks(self, plan: StepPlan) -> None:
         """Say what rows of the newest step may sample, now that all ids before them are known."""
@@ -236,9 +226,8 @@ class Core:
         """Sleep until there are messages."""
         self._counts.enter(IDLE)
         self._profiling.enter(IDLE)
-        self._snapshots.rest()
-        messages = self.inbox.take(wait=True)
-        self._snapshots.go_on()
+        with self._snapshots.resting():
+            messages = self.inbox.take(wait=True)
         self._counts.enter("inbox")
         self._profiling.enter("inbox")
         return messages

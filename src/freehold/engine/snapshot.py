@@ -4,7 +4,8 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from freehold.observe.profile import IDLE
@@ -85,13 +86,22 @@ class Snapshots:
                 self._working.release()
         return self._newest
 
-    def rest(self) -> None:
-        """The loop waits, and lets others look at what it works on."""
+    def begin(self) -> None:
+        """The loop works from here on."""
+        self._working.acquire()
+
+    def end(self) -> None:
+        """The loop has ended."""
         self._working.release()
 
-    def go_on(self) -> None:
-        """The loop works: at its start, and after each rest."""
-        self._working.acquire()
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """The loop waits, and lets others look at what it works on."""
+        self._working.release()
+        try:
+            yield
+        finally:
+            self._working.acquire()
 
     def take_if_due(self) -> None:
         """Take one if the newest is old. The loop does, while it works."""

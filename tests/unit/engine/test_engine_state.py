@@ -9,6 +9,7 @@ from engine_fixtures import Receiver, generate, scripted_config, wait_until
 from process_fixtures import pid_of, start
 from scripted_child import SLOW
 
+from freehold.backends.script import Break, Scripts
 from freehold.engine.client import Engine
 from freehold.engine.handle import EngineHandle
 from freehold.observe.state import EngineState
@@ -92,3 +93,13 @@ def test_totals_go_on_when_the_process_is_started_again() -> None:
         assert after.sampled_total == gone.sampled_total + 7
         assert after.prefix_queries_total == gone.prefix_queries_total + 40
         assert after.step_seconds.idle >= gone.step_seconds.idle
+
+
+def test_an_engine_that_breaks_while_it_waits_for_a_step_ends_and_still_tells() -> None:
+    scripts = Scripts()
+    scripts.add((1, 2), [5, Break()])
+    with Engine.start(scripted_config(), scripts=scripts) as engine:
+        assert ask(engine, "a", 1, 2).wait().code == "engine_failed"
+        wait_until(lambda: bool(engine.fault))
+        assert "scripted failure of the backend" in engine.fault
+        assert engine.state().steps_total > 0
