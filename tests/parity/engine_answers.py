@@ -139,7 +139,8 @@ def _answer(events: Sequence[Event]) -> Answer:
     tokens = [event for event in events if isinstance(event, Tokens)]
     scored = [event for event in events if isinstance(event, PromptLogprobs)]
     assert len(tokens) + len(scored) == len(events) - 1
-    lasting = structs.replace(finish, num_cached_tokens=0)  # depends on what came before, and only that may
+    # What was cached depends on what came before, and stages on everything; only that may.
+    lasting = structs.replace(finish, num_cached_tokens=0, stages=None)
     return Answer(
         tuple(i for event in tokens for i in event.token_ids),
         tuple(d for event in tokens for d in event.digests),

@@ -83,7 +83,7 @@ def _answer(events: Sequence[Event]) -> Answer:
         tuple(d for event in tokens for d in event.digests),
         tuple(one for event in tokens for one in event.logprobs),
         tuple(one for event in scored for one in event.logprobs),
-        structs.replace(finish, request_id=RequestId(""), num_cached_tokens=0),
+        structs.replace(finish, request_id=RequestId(""), num_cached_tokens=0, stages=None),
     )
 
 
