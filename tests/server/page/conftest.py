@@ -19,9 +19,10 @@ NARROW = {"width": 360, "height": 740}
 Visit = Callable[..., Page]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests of the page."""
+    """One browser for all tests of a file. Its driver keeps an event loop running in this thread, where other files'
+    tests then could start none."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip("Chromium is not installed (Debian, Ubuntu: apt install chromium)")
