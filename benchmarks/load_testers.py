@@ -4,8 +4,8 @@
 
 PROGRAM is GuideLLM's command (`pip install guidellm` into an environment of its own). Without --url, both measure the
 stub server of the tests, whose answers take the same time each; with it, prompts are random words, no two alike.
-GuideLLM asks for usage in every chunk (stream_options.continuous_usage_stats), which not every server takes: Freehold's
-refuses it. Words differ: GuideLLM's ITL is the TPOT of vLLM and of Freehold.
+GuideLLM asks for usage in every chunk (stream_options.continuous_usage_stats), which not every server takes. Words
+differ: GuideLLM's ITL is the TPOT of vLLM and of Freehold.
 """
 
 import argparse

@@ -159,3 +159,23 @@ def test_unknown_model_is_not_found(server: Server) -> None:
     assert server.http.post("/v1/chat/completions", json={"messages": server.messages}).status_code == 200, (
         "the only model"
     )
+
+
+def test_a_stream_tells_its_usage_all_along_if_asked(server: Server) -> None:
+    """vLLM's field, which GuideLLM and others send: every chunk tells how much was used so far."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    asked = {"stream": True, "n": 2, "max_tokens": 6, "return_token_ids": True, "stream_options": options}
+    for stream in (server.chat(**asked), server.complete(prompt="One, two", **asked)):
+        *parts, last = chunks(stream)
+        so_far = 0
+        for part in parts:
+            so_far += sum(len(choice.get("token_ids", [])) for choice in part["choices"])
+            usage = part["usage"]
+            if so_far == 0 and usage is None:
+                continue  # nothing is generated yet
+            assert usage["completion_tokens"] == so_far
+            assert usage["prompt_tokens"] == last["usage"]["prompt_tokens"]
+            assert usage["total_tokens"] == usage["prompt_tokens"] + so_far
+        assert so_far == last["usage"]["completion_tokens"] > 1
+    only = list(chunks(server.chat(stream=True, max_tokens=6, stream_options={"continuous_usage_stats": True})))
+    assert all("usage" not in part for part in only), "without include_usage it asks for nothing, as in vLLM"

@@ -16,7 +16,7 @@ from freehold.serve.entrance.gate import visit_of
 from freehold.serve.entrance.record import Record, record_of
 from freehold.serve.framing import Framing
 from freehold.serve.generation import Piece, count, fold, run
-from freehold.serve.parameters import wants_usage
+from freehold.serve.parameters import Telling, usage_telling
 from freehold.serve.reply import EventStream, while_connected
 from freehold.serve.schema import SamplingFields, Usage
 from freehold.serve.service import Service, fresh_seed
@@ -41,7 +41,7 @@ class Head:
     model: str
     fingerprint: str
     with_ids: bool
-    with_usage: bool
+    tells_usage: Telling
     n: int
     seed: int
 
@@ -60,7 +60,7 @@ class Head:
             model=service.config.served_model_name,
             fingerprint=service.info.fingerprint,
             with_ids=bool(body.return_token_ids),
-            with_usage=wants_usage(body),
+            tells_usage=usage_telling(body),
             n=params.n,
             seed=fresh_seed() if params.seed is None else params.seed,
         )
@@ -144,11 +144,17 @@ async def _events(
     async with aclosing(run(service.engine, jobs, record)) as pieces:
         async for piece in pieces:
             for chunk in form.go_on(piece):
-                yield chunk
+                yield chunk if form.head.tells_usage != "always" else _with_usage(chunk, record)
             if piece.result is not None:
                 results[piece.index] = piece.result
                 for chunk in form.end(piece.index, piece.result):
-                    yield chunk
-    if form.head.with_usage:
+                    yield chunk if form.head.tells_usage != "always" else _with_usage(chunk, record)
+    if form.head.tells_usage != "never":
         for chunk in form.sum_up(count([results[index] for index in range(len(jobs))], form.head.n)):
             yield chunk
+
+
+def _with_usage(chunk: msgspec.Struct, record: Record) -> msgspec.Struct:
+    """The chunk with what was used so far. What was reused of the prompt is known at the end alone."""
+    num_prompt, num_output = record.num_prompt_tokens, record.num_output_tokens
+    return msgspec.structs.replace(chunk, usage=Usage(num_prompt, num_output, num_prompt + num_output))

@@ -280,5 +280,5 @@ class _TextForm:
 
     def _chunk(self, *choices: TextChoice) -> Completion:
         head = self.head
-        usage = None if head.with_usage else UNSET
+        usage = UNSET if head.tells_usage == "never" else None
         return Completion(head.id, head.created, head.model, list(choices), head.fingerprint, usage=usage)

@@ -1,7 +1,7 @@
 """What both surfaces read alike from a body: sampling parameters and the form of the answer."""
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from freehold.errors import RequestError, shown
 from freehold.protocol import MAX_PRIORITY
@@ -91,14 +91,21 @@ def _biases(biases: dict[str, float]) -> dict[int, float]:
     return by_id
 
 
-def wants_usage(body: SamplingFields) -> bool:
-    """Whether a stream shall end with its usage.
+Telling = Literal["never", "at the end", "always"]
+"""When a stream tells its usage."""
+
+
+def usage_telling(body: SamplingFields) -> Telling:
+    """When a stream shall tell its usage.
 
     Raises:
         RequestError: options of a stream without a stream.
     """
-    if body.stream_options is None:
-        return False
+    options = body.stream_options
+    if options is None:
+        return "never"
     if not body.stream:
         raise RequestError("stream_options needs stream: true", param="stream_options")
-    return body.stream_options.include_usage
+    if not options.include_usage:
+        return "never"
+    return "always" if options.continuous_usage_stats else "at the end"

@@ -51,9 +51,11 @@ class Body(msgspec.Struct, kw_only=True):
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """Options of a stream. `include_obfuscation` may only be false: nothing is obfuscated."""
+    """Options of a stream. `include_obfuscation` may only be false: nothing is obfuscated. `continuous_usage_stats` is
+    vLLM's: with `include_usage`, every chunk tells how much was used so far."""
 
     include_usage: bool = False
+    continuous_usage_stats: bool = False
     include_obfuscation: Literal[False] | None = None
 
 

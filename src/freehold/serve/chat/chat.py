@@ -21,7 +21,7 @@ from freehold.serve.chat.wish import answer_wish
 from freehold.serve.entrance.caller import Caller, caller_of
 from freehold.serve.entrance.record import record_of
 from freehold.serve.generation import plan_jobs
-from freehold.serve.parameters import handling_of, sampling_params, wants_usage
+from freehold.serve.parameters import handling_of, sampling_params, usage_telling
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
@@ -123,7 +123,7 @@ def check(service: Service, body: ChatRequest, caller: Caller) -> tuple[Sampling
     """
     service.check_model(body.model, caller)
     params = _params(body, service.info.vocab_size)
-    wants_usage(body)
+    usage_telling(body)
     if body.thinking_token_budget is not None:
         check_int("thinking_token_budget", body.thinking_token_budget, 0, MAX_INT, "leave it out for no limit")
     return params, handling_of(body, caller)

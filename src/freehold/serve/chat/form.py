@@ -91,7 +91,7 @@ class ChatForm:
 
     def _chunk(self, *choices: ChunkChoice) -> ChatChunk:
         head = self.head
-        usage = None if head.with_usage else UNSET
+        usage = UNSET if head.tells_usage == "never" else None
         return ChatChunk(head.id, head.created, head.model, list(choices), head.fingerprint, usage=usage)
 
 
