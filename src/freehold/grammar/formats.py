@@ -101,4 +101,11 @@ FORMATS: Mapping[str, dict[str, Any]] = {
     "uuid": _matching(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
     "json-pointer": _matching(_POINTER),
     "relative-json-pointer": _matching(rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})"),
+    # OpenAPI's. Of 64 bits, the largest numbers that a double holds are a little smaller than the largest of all.
+    "int32": {"minimum": -(2**31), "maximum": 2**31 - 1},
+    "int64": {"minimum": -(2**63 - 1024), "maximum": 2**63 - 1024},
+    "float": {},
+    "double": {},
+    "byte": _matching(r"(?:[0-9A-Za-z+/]{4})*(?:[0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?"),
+    "password": {},
 }

@@ -129,6 +129,21 @@ def test_nothing_slips_through(accepts_json: AcceptsJson, schema: Any, text: str
     assert not accepts_json(schema, text)
 
 
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "integer", "format": "int32"}, ["2147483647", "-2147483648"], ["2147483648", "-2147483649"]),
+        ({"type": "integer", "format": "int64"}, ["9223372036854774784"], ["9223372036854775808", "1" + 19 * "0"]),
+        ({"type": "number", "format": "double"}, ["1.5", "-2e3"], ['"1.5"']),
+        ({"type": "string", "format": "byte"}, ['""', '"TWE="', '"TQ=="', '"TWFu"'], ['"TWE"', '"T==="', '"T W="']),
+        ({"format": "int32"}, ['"text"', "7"], ["2147483648"]),
+    ],
+)
+def test_formats_of_openapi(accepts_json: AcceptsJson, schema: Any, good: list[str], bad: list[str]) -> None:
+    assert all(accepts_json(schema, text) for text in good)
+    assert not any(accepts_json(schema, text) for text in bad)
+
+
 @pytest.mark.parametrize("limit", [2000, 4096, 16384])
 def test_limits_of_length_are_uniform(accepts_json: AcceptsJson, limit: int) -> None:
     """js-05."""
