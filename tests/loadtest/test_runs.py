@@ -85,7 +85,7 @@ def test_every_request_is_in_the_file_as_it_ends(stub: StubServer, tmp_path: Pat
 def measure(stub: StubServer, path: Path, watcher: Silent, **options: Any) -> RunResult:
     chosen = BenchOptions(**{
         "base_url": stub.url, "loads": TWO, "num_prompts": 10, "seed": 1, "fields": {"stub": {"gap_s": 0.002}},
-        "dataset": DatasetOptions(random_input_len=4, random_output_len=4), **options,
+        "dataset": DatasetOptions(random_input_len=8, random_output_len=4), **options,
     })  # fmt: skip
     store = RunStore(path, None if path.exists() else chosen)
     try:
@@ -122,18 +122,27 @@ def test_an_interrupted_run_keeps_what_there_is_and_goes_on(
     stub: StubServer, tmp_path: Path, after: int, num_points: int, completed: int
 ) -> None:
     path = tmp_path / "run.sqlite"
+    stub.truth()
     cut = measure(stub, path, Interrupting(after))
     assert len(cut.points) == num_points
     assert completed <= cut.points[-1].completed <= completed + 4
     assert [each.is_complete for each in cut.points[:-1]] == [True] * (num_points - 1)
-    stub.truth()
+    sent = asked(stub)
     whole = measure(stub, path, Silent())
     assert [(each.completed, each.is_complete) for each in whole.points] == [(10, True), (10, True)]
-    num_asked = sum(key.startswith("bench-") for key in stub.truth())
-    assert num_asked == (20 if after < 10 else 10), "what was complete isn't measured again"
+    again = asked(stub)
+    assert len(again) == (20 if after < 10 else 10), "what was complete isn't measured again"
+    assert not sent & again, "the server may have cached them"
+    anew = [{each.code for each in point.warnings} >= {"measured_anew"} for point in whole.points]
+    assert anew == ([True, False] if after < 10 else [False, True])
     if after > 10:
         assert whole.points[0] == cut.points[0], "and is the same as before"
     assert len(stored(path, 0, 0).records) == 10
+
+
+def asked(stub: StubServer) -> set[tuple[int, ...]]:
+    """Prompts since the last look, but for warm-ups."""
+    return {tuple(truth.body["prompt"]) for key, truth in stub.truth().items() if key.startswith("bench-")}
 
 
 def test_an_interruption_before_anything_ended_is_told(stub: StubServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ single repeat can't know what differs from run to run: compare a run with its ow
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,17 +15,20 @@ import numpy as np
 from freehold.loadtest.results import Detail, Interval, PointResult, RunResult
 from freehold.loadtest.statistics import Values, bootstrap, least_requests
 
-Verdict = Literal["better", "worse", "unclear"]
+Verdict = Literal["better", "worse", "unclear", "cached"]
 Basis = Literal["requests", "repeats", "runs"]
 
 _Z = 1.959964  # of 95 % confidence
 _POWER_Z = _Z + 0.841621  # and of 80 % power
 _FEWEST_PAIRS = 8
 _METRICS = ("ttft", "tpot", "e2el")
+_OTHER_HIT_RATE = 0.05
+"""From there on, hit rates that differ explain what differs between two runs."""
+
 _LEAST = 1e-9  # what is divided by, where answers of one chunk have a TPOT of zero
 _OTHER_PROMPTS = (
-    "the runs asked different prompts here (other data set, seed or order of points), so that requests can't be paired "
-    "and only large differences show; give both the same --seed and loads"
+    "the runs asked different prompts here (another data set, seed or order of points, or a point measured anew), so "
+    "that requests can't be paired and only large differences show; give both the same --seed and loads"
 )
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Student's t of 95 % confidence, by degrees of freedom from 1 on. Beyond, the normal distribution is near."""
@@ -44,7 +47,8 @@ class Difference:
         num: pairs behind it; without pairs, the values of the smaller run.
         basis: what was compared: equal requests, equal repeats, or the runs as wholes.
         detectable: the smallest change, as a fraction of `a`, that such runs show in four of five cases.
-        verdict: on `b`, as a user sees it; unclear if no change at all is within the interval.
+        verdict: on `b`, as a user sees it; unclear if no change at all is within the interval; cached if the run that
+            looks better had more of its prompts in the server's prefix cache.
     """
 
     name: str
@@ -77,12 +81,14 @@ class Comparison:
 
     Attributes:
         notes: what a reader must know before believing it.
+        warnings: loads at which the difference is one of caches, or may be.
     """
 
     a: RunResult
     b: RunResult
     points: tuple[PointComparison, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +127,12 @@ def compare(a: RunResult, b: RunResult) -> Comparison:
             notes.append(f"{point.load.label}: {_OTHER_PROMPTS}")
         elif point.detail and other.detail:
             pairs = pair(point.detail, other.detail)
-        points.append(PointComparison(point, other, tuple(_differences(point, other, pairs)), pairs))
+        differences = tuple(_without_cache_effects(point, other, _differences(point, other, pairs)))
+        points.append(PointComparison(point, other, differences, pairs))
     loads = [point.load for point in a.points]
     notes += [f"{each.load.label}: only the second run has it" for each in b.points if each.load not in loads]
-    return Comparison(a, b, tuple(points), tuple(notes))
+    warnings = tuple(warning for each in points if (warning := _cache_warning(each)))
+    return Comparison(a, b, tuple(points), tuple(notes), warnings)
 
 
 def pair(a: Detail, b: Detail) -> Pairs | None:
@@ -231,6 +239,32 @@ def _differences(a: PointResult, b: PointResult, pairs: Pairs | None) -> Iterato
             [getattr(each, name) for each in point.repeats[:num]] or [getattr(point, name)] for point in (a, b)
         )
         yield of_repeats(name.replace("_", " "), unit, *by_repeat)
+
+
+def _hit_rates(a: PointResult, b: PointResult) -> tuple[float, float] | None:
+    """Those of both, if they are known and differ so much that they explain other differences."""
+    if a.hit_rate is None or b.hit_rate is None or abs(a.hit_rate - b.hit_rate) < _OTHER_HIT_RATE:
+        return None
+    return a.hit_rate, b.hit_rate
+
+
+def _without_cache_effects(a: PointResult, b: PointResult, found: Iterator[Difference]) -> Iterator[Difference]:
+    """The differences; none is called better or worse in favour of the run with the fuller cache."""
+    rates = _hit_rates(a, b)
+    explained = None if rates is None else ("better" if rates[1] > rates[0] else "worse")
+    for each in found:
+        yield replace(each, verdict="cached") if each.verdict == explained else each
+
+
+def _cache_warning(point: PointComparison) -> str | None:
+    rates = _hit_rates(point.a, point.b)
+    if rates is None:
+        return None
+    return (
+        f"{point.a.load.label}: the server had {rates[0]:.0%} of A's prompts cached and {rates[1]:.0%} of B's, so the "
+        "difference is one of caches, not of speed. Restart the server before each run, or give both --warm-cache "
+        "(unless the cache is what you compare)."
+    )
 
 
 def _verdict(interval: Interval, *, less_is_better: bool) -> Verdict:

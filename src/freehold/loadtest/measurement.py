@@ -28,6 +28,7 @@ class Measurement:
         duration_s: from the first intended start to the last end.
         origin_s: what records count from, on the clock of `time.perf_counter`.
         num_unasked: turns that weren't asked, since one before them failed.
+        num_cut: earlier attempts that were interrupted; what they asked was asked anew.
         is_complete: False if it was interrupted; requests that were in flight then have no record.
     """
 
@@ -40,6 +41,7 @@ class Measurement:
     cpu_s: float = 0.0
     readings: list[Reading] = field(default_factory=list)
     num_unasked: int = 0
+    num_cut: int = 0
     is_complete: bool = True
 
 

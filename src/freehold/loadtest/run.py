@@ -67,9 +67,13 @@ async def run(options: BenchOptions, facts: ServerFacts, tools: Tools) -> RunRes
     return await _Run(options, facts, tools).run()
 
 
-def seed_of(options: BenchOptions, point: int, repeat: int) -> int:
-    """The seed of a measurement: another one for each, unless the cache is meant to be warm."""
-    return _seed(options.seed, "warm" if options.warm_cache else f"{point}, {repeat}")
+def seed_of(options: BenchOptions, point: int, repeat: int, num_cut: int = 0) -> int:
+    """The seed of a measurement: another one for each, unless the cache is meant to be warm.
+
+    Args:
+        num_cut: attempts at it that were interrupted. The server may have their prompts cached.
+    """
+    return _seed(options.seed, "warm" if options.warm_cache else _place(point, repeat, num_cut))
 
 
 class _Run:
@@ -136,9 +140,10 @@ class _Run:
         return measurements
 
     async def _measure(self, index: int, repeat: int, load: Load) -> Measurement:
-        seed = seed_of(self._options, index, repeat)
+        num_cut = self._store.num_attempts(index, repeat)
+        seed = seed_of(self._options, index, repeat, num_cut)
         conversations = self._tools.workload.conversations(self._options.prompts_of(load), seed)
-        await self._warm_up(index, repeat, load, conversations)
+        await self._warm_up(_place(index, repeat, num_cut), load, conversations)
         self._store.begin(index, repeat)
         self._tools.watcher.begin(load, repeat, sum(len(each.turns) for each in conversations))
 
@@ -148,12 +153,16 @@ class _Run:
 
         prefix = f"bench-{self._options.seed}-{index}-{repeat}"
         found = await measure(load, seed, conversations, self._asker, self._probe, on_record, prefix)
+        found.num_cut = num_cut
         if found.is_complete:
             self._store.finish(index, repeat, found)
         return found
 
-    async def _warm_up(self, index: int, repeat: int, load: Load, own: Sequence[Conversation]) -> None:
+    async def _warm_up(self, place: str, load: Load, own: Sequence[Conversation]) -> None:
         """Ask what doesn't count: the prompts themselves if the cache is to be warm, else some of their own kind.
+
+        Args:
+            place: of the measurement.
 
         Raises:
             ResourceError: none of it was answered.
@@ -162,14 +171,17 @@ class _Run:
             conversations = own
             self._is_warm = True
         elif self._options.num_warmups:
-            seed = _seed(self._options.seed, f"warm-up of {index}, {repeat}")
+            seed = _seed(self._options.seed, f"warm-up of {place}")
             conversations = self._tools.workload.conversations(self._options.num_warmups, seed)
         else:
             return
         records: list[RequestRecord] = []
         concurrency = min(load.concurrency or load.max_concurrency or 1, len(conversations))
         traffic = Traffic(
-            Load(kind="closed", concurrency=concurrency), self._asker, records.append, f"warm-up-{index}-{repeat}"
+            Load(kind="closed", concurrency=concurrency),
+            self._asker,
+            records.append,
+            f"warm-up-{place.replace(', ', '-')}",
         )
         await traffic.run(conversations, 0)
         if not any(each.succeeded for each in records):
@@ -193,6 +205,11 @@ class _Run:
             server=facts.told,
             metadata=options.metadata,
         )
+
+
+def _place(point: int, repeat: int, num_cut: int) -> str:
+    """A measurement, apart from its earlier attempts."""
+    return f"{point}, {repeat}" + (f", {num_cut}" if num_cut else "")
 
 
 def _seed(seed: int, purpose: str) -> int:

@@ -21,7 +21,7 @@ from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import RunFacts
 from freehold.transactions import transaction
 
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = """
 CREATE TABLE run (options TEXT NOT NULL, facts TEXT, is_finished INTEGER NOT NULL DEFAULT 0);
@@ -31,6 +31,7 @@ CREATE TABLE measurement (
 CREATE TABLE request (
     point INTEGER, repeat INTEGER, request_id TEXT, record TEXT NOT NULL
 );
+CREATE TABLE attempt (point INTEGER, repeat INTEGER);
 CREATE INDEX request_of ON request (point, repeat);
 """
 
@@ -92,8 +93,15 @@ class RunStore:
         text = msgspec.json.encode(facts).decode()
         self._work.put(("UPDATE run SET facts = ?", (text,)))
 
+    def num_attempts(self, point: int, repeat: int) -> int:
+        """How often a measurement was begun when the file was opened, or before: the server may know its prompts."""
+        key = (point, repeat)
+        row = self._connection.execute("SELECT count(*) FROM attempt WHERE point = ? AND repeat = ?", key).fetchone()
+        return int(row[0])
+
     def begin(self, point: int, repeat: int) -> None:
-        """Forget what an interrupted measurement left."""
+        """Note another attempt, and forget what an interrupted one left."""
+        self._work.put(("INSERT INTO attempt VALUES (?, ?)", (point, repeat)))
         self._work.put(("DELETE FROM request WHERE point = ? AND repeat = ?", (point, repeat)))
 
     def put(self, point: int, repeat: int, record: RequestRecord) -> None:

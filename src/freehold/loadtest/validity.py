@@ -81,13 +81,21 @@ def _warnings(result: PointResult, measurements: Sequence[Measurement], *, expec
         yield Finding("interrupted", "interrupted: the figures are of what had ended by then")
     if result.failed and result.failed <= MOST_FAILED * (result.completed + result.failed):
         yield Finding("failures", f"{result.failed} requests failed ({_counts(result.error_counts)})")
+    if any(each.num_cut for each in measurements):
+        told = (
+            "the server may have cached what was asked before it"
+            if expects_hits
+            else "its prompts are of another seed, as the server may have cached the first ones"
+        )
+        yield Finding("measured_anew", f"measured anew after an interruption: {told}")
     if unasked := sum(each.num_unasked for each in measurements):
         yield Finding("unasked_turns", f"{unasked} turns weren't asked, since one before them failed")
     if result.hit_rate is not None and result.hit_rate >= LEAST_HIT_RATE and not expects_hits:
         yield Finding(
             "prefix_cache_hits",
-            f"{result.hit_rate:.1%} of the prompts' tokens were cached, though no prompt was sent before: they share a "
-            "beginning (a chat template, a system prompt), or other clients were served",
+            f"{result.hit_rate:.1%} of the prompts' tokens were cached, though this run sends no prompt twice: they "
+            "share a beginning (a chat template, a system prompt), an earlier run with the same --seed sent them, or "
+            "other clients were served",
         )
     if result.tokens_per_chunk is not None and abs(result.tokens_per_chunk - 1) > 0.05:
         yield Finding(

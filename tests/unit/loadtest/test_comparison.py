@@ -148,6 +148,33 @@ def test_a_slower_run_is_called_worse_and_a_faster_one_better():
             assert all(difference.basis == "requests" for difference in latencies)
 
 
+def with_hit_rate(found, hit_rate):
+    return replace(found, points=tuple(msgspec.structs.replace(each, hit_rate=hit_rate) for each in found.points))
+
+
+def kinds(found):
+    return {each.verdict for point in found.points for each in point.differences if each.unit == "ms"}
+
+
+def test_what_a_fuller_cache_explains_is_neither_better_nor_worse():
+    cold, warm = with_hit_rate(run((8,), num=100), 0.0), with_hit_rate(run((8,), num=100, slower=0.2), 0.98)
+    for first, second, rates in ((cold, warm, "0% of A's prompts cached and 98%"), (warm, cold, "98% of A's")):
+        found = compare(first, second)
+        assert kinds(found) == {"cached"}
+        text, page = comparison_text(found), Page(comparison_page(found)).text
+        assert f"WARNING: 8 at a time: the server had {rates}" in text
+        assert "--warm-cache" in page
+        assert not any(f"B is {word}" in shown for word in ("better", "worse") for shown in (text, page))
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.0, 0.04), (None, 0.98), (0.98, 0.0)])
+def test_what_caches_do_not_explain_is_still_better(a, b):
+    slow, fast = with_hit_rate(run((8,), num=100), a), with_hit_rate(run((8,), num=100, slower=0.5), b)
+    found = compare(slow, fast)
+    assert kinds(found) == {"better"}
+    assert len(found.warnings) == (a == 0.98)
+
+
 def test_a_run_against_itself_shows_nothing():
     a = run((1, 8), num=100)
     for each in compare(a, a).points:

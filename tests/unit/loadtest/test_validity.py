@@ -89,6 +89,10 @@ def test_hits_on_distinct_prompts_are_told(hits: float, warned: set[str]) -> Non
     assert codes(sound(readings=readings(1000, hits)), expects_hits=True)[1] == set()
 
 
+def test_a_measurement_that_was_cut_before_is_told() -> None:
+    assert codes(sound(), sound(num_cut=1))[1] == {"measured_anew"}
+
+
 def test_without_metrics_the_usage_tells_of_hits() -> None:
     result = summarize([measured(record(0.0, num_cached=5), record(1.0, num_cached=0))], Wanted())
     assert (result.hit_rate, result.hit_rate_source) == (0.25, "usage")

@@ -23,13 +23,13 @@ from freehold.loadtest.report.html import (
 from freehold.loadtest.report.plot import Line, Plot, Rule, cumulative, thinned
 from freehold.loadtest.report.scale import Axis
 
-_KINDS: dict[Verdict, str] = {"worse": "bad", "unclear": "note", "better": "good"}
+_KINDS: dict[Verdict, str] = {"cached": "bad", "worse": "bad", "unclear": "note", "better": "good"}
 
 
 def comparison_page(found: Comparison) -> str:
     """A self-contained HTML page: verdicts, tables with intervals, distributions and pairs."""
     first, second = label_of(found)
-    notes = findings([("note", note) for note in found.notes])
+    notes = findings([*(("bad", warning) for warning in found.warnings), *(("note", note) for note in found.notes)])
     parts = [
         paragraph(f"{first} ({found.a.facts.date}) against {second} ({found.b.facts.date})", "dim"),
         paragraph("What B has more or less than A, with 95 % confidence intervals. Each interval stands by itself."),

@@ -7,7 +7,10 @@ from freehold.loadtest.comparison import Comparison, Difference, Verdict
 BASES = {"requests": "equal requests", "repeats": "repeats", "runs": "separate runs"}
 """What a `Difference.basis` is in a table."""
 
-_BEGINNINGS: dict[Verdict, str] = {"worse": "B is worse", "unclear": "No difference seen", "better": "B is better"}
+_BEGINNINGS: dict[Verdict, str] = {
+    "cached": "Of the cache, neither better nor worse", "worse": "B is worse", "unclear": "No difference seen",
+    "better": "B is better",
+}  # fmt: skip
 
 
 def comparison_text(found: Comparison) -> str:
@@ -43,6 +46,8 @@ def label_of(found: Comparison) -> tuple[str, str]:
 def _lines(found: Comparison) -> Iterator[str]:
     first, second = label_of(found)
     yield f"{first}, {found.a.facts.date}, against {second}, {found.b.facts.date}"
+    for warning in found.warnings:
+        yield f"WARNING: {warning}"
     for note in found.notes:
         yield f"Note: {note}"
     for point in found.points:
