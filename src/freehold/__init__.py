@@ -1,9 +1,12 @@
 """Freehold: own your LLM inference."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
+"""For type checkers, to which it is true. That of `typing` would cost every command some milliseconds at its begin."""
 if TYPE_CHECKING:
+    from typing import Any
+
     from freehold.grammar.constraint import Choice as Choice
     from freehold.grammar.constraint import JsonObject as JsonObject
     from freehold.grammar.constraint import JsonSchema as JsonSchema
@@ -35,7 +38,7 @@ _LAZY = {
 """Imported when first asked for: ``import freehold`` stays instant."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_LAZY[name]), name)

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,15 @@ _WORDS = (
     ("tTfF", "bool", r"(?:true|True|TRUE|false|False|FALSE)\Z"),
     ("~nN", "null", r"(?:~|null|Null|NULL)\Z"),
     ([""], "null", r"\Z"),
-    ("-+.0123456789", "int", r"[-+]?[0-9]+\Z"),
+    ("-+0123456789", "int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
     ("-+.0123456789", "float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
+    ("-+.", "float", r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"),
 )
-"""What isn't a text in YAML 1.2: kinds and patterns, by their first characters. The library's are those of YAML 1.1, to
-which `off` is false, 12:30 a number and 2027-01-31 a date."""
+"""What isn't a text in the core schema of YAML 1.2: kinds and patterns, by their first characters. The library's are
+those of YAML 1.1, to which `off` is false, 010 is eight, 12:30 a number and 2027-01-31 a date."""
+
+_TAG = "tag:yaml.org,2002:"
+_BASES = {"0o": 8, "0x": 16}
 
 
 class Entry(NamedTuple):
@@ -65,9 +70,13 @@ def _toml(path: Path, text: str) -> list[Entry]:
 def _yaml(path: Path, text: str) -> list[Entry]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = _resolvers()
+
+    for tag, constructor in _constructors(path).items():
+        Loader.add_constructor(tag, constructor)
     try:
-        loader = yaml.SafeLoader(text)
-        loader.yaml_implicit_resolvers = _resolvers()
+        loader = Loader(text)
         document = loader.get_single_node()
         if document is None:
             return []
@@ -85,8 +94,32 @@ def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
     for firsts, kind, pattern in _WORDS:
         for first in firsts:
-            resolvers.setdefault(first, []).append((f"tag:yaml.org,2002:{kind}", re.compile(pattern)))
+            resolvers.setdefault(first, []).append((f"{_TAG}{kind}", re.compile(pattern)))
     return resolvers
+
+
+def _constructors(path: Path) -> dict[str, Callable[[Any, Any], Any]]:
+    """What makes values of these words, as the library wants it: by tag. Its own would read 010 as YAML 1.1 does."""
+    makers: dict[str, Callable[[str], Any]] = {
+        "bool": lambda text: text.lower() == "true",
+        "int": lambda text: int(text, _BASES.get(text[:2], 10)),
+        "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
+    }
+
+    def constructor(kind: str) -> Callable[[Any, Any], Any]:
+        patterns = [re.compile(pattern) for _, of, pattern in _WORDS if of == kind]
+
+        def construct(loader: Any, node: Any) -> Any:
+            text = loader.construct_scalar(node)
+            if not any(pattern.match(text) for pattern in patterns):  # a tag that is written out may say anything
+                raise ConfigError(
+                    f"{text!r} in {path}, line {node.start_mark.line + 1}, is no {kind} in YAML 1.2; leave its tag out"
+                )
+            return makers[kind](text.lower())
+
+        return construct
+
+    return {f"{_TAG}{kind}": constructor(kind) for kind in makers}
 
 
 def _entry(path: Path, loader: Any, key: Any, value: Any) -> Entry:

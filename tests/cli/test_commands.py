@@ -255,6 +255,23 @@ def test_exit_codes(
     assert capsys.readouterr().err == f"freehold: {str(error) or 'interrupted'}\n"
 
 
+def test_ctrl_c_while_python_imports_says_no_more_than_later() -> None:
+    """It comes with each of the first modules, from the command's own on."""
+    for module in ("freehold.cli", "freehold.cli.main", "freehold.errors", "freehold.cli.commands", "typer", "json"):
+        code = (
+            "import os, runpy, signal, sys\n"
+            "class Finder:\n"
+            "    def find_spec(self, name, path, target=None):\n"
+            f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.meta_path.insert(0, Finder()); sys.modules.pop('json', None)\n"
+            "runpy.run_module('freehold', run_name='__main__', alter_sys=True)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "list"], check=False, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        assert (done.returncode, done.stderr) == (130, "freehold: interrupted\n"), module
+
+
 def test_control_characters_of_strangers_never_reach_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from tests.server.running import Server, Start
 
 from freehold.backends.script import Gate, Pause
+from freehold.config import RecordConfig
 from freehold.serve.lanes import LONG_BYTES
 from freehold.serve.live import board
 from freehold.serve.live.requests import MAX_ENDED
@@ -45,8 +47,9 @@ def test_an_idle_server_says_so(start: Start) -> None:
     assert found["requests"] == {"num_live": 0, "live": [], "ended": []}
 
 
-def test_requests_are_listed_with_their_stages(start: Start) -> None:
-    server = start()
+@pytest.mark.parametrize("record", ["off", "metadata", "full"])
+def test_requests_are_listed_with_their_stages(start: Start, tmp_path: Path, record: Any) -> None:
+    server = start(record=RecordConfig(mode=record, folder=tmp_path / "recording"))
     server.says("one", Pause(0.2), "two")
     assert server.chat(stream=True).status_code == 200
     found = until(server, lambda found: found["latencies"][0]["ttft"]["count"] == 1)

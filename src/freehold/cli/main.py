@@ -20,6 +20,16 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _leave)
     else:
         signal.signal(signal.SIGTERM, _terminate)
+    try:
+        if sys.argv[1:2] != ["serve"] and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # until here, `freehold.__main__` has it
+        _run_or_say()
+    except KeyboardInterrupt:
+        _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def _run_or_say() -> None:
+    """Run the command, and say what a person can put right."""
     from freehold.errors import OUT_OF_MEMORY, EngineError, FreeholdError, printable
 
     for stream in (sys.stdout, sys.stderr):
@@ -29,8 +39,6 @@ def main() -> None:
         _run()
     except FreeholdError as error:
         _fail(printable(str(error)), EXIT_FAILED if isinstance(error, EngineError) else EXIT_USER_ERROR)
-    except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
     except (MemoryError, OSError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.observe.recordings import LARGE, begin, finish, header, record_one, recorder, request, tokens
 
@@ -19,7 +20,7 @@ from freehold.observe.record.format import FORMAT_VERSION, MAGIC, Encoder
 from freehold.observe.record.hashes import BLOCK_TOKENS, PromptHasher
 from freehold.observe.record.recorder import Recorder
 from freehold.observe.record.ring import Ring, RingLimits
-from freehold.protocol import Grammar, Pin, RequestId, StepRows
+from freehold.protocol import Event, Generate, Grammar, Logprobs, Pin, PromptLogprobs, RequestId, StepRows, Tokens
 
 
 @pytest.fixture
@@ -63,6 +64,41 @@ def test_what_is_recorded_comes_back_whole(folder: Path) -> None:
         assert (step.step_id, step.numbers, step.num_inputs) == (5, (1, 0), (3, 1))
         assert recording.headers == [header(1)]
         assert recording.faults == []
+
+
+@pytest.mark.parametrize("detail", ["full", "metadata"])
+@pytest.mark.parametrize("with_digests", [False, True])
+@pytest.mark.parametrize("num_logprobs", [None, 0])
+def test_events_pass_as_they_are_but_for_what_the_client_didnt_ask_for(
+    folder: Path, detail: Any, with_digests: bool, num_logprobs: int | None
+) -> None:
+    generate = request("a", digests=with_digests)
+    generate = msgspec.structs.replace(
+        generate, sampling=msgspec.structs.replace(generate.sampling, num_logprobs=num_logprobs)
+    )
+    engine_says: list[Event] = [
+        PromptLogprobs(request_id=generate.request_id, start_pos=1, logprobs=(Logprobs(-0.5, 1, ()),) * 2),
+        msgspec.structs.replace(tokens(generate, 4, 5), started_s=2.0),
+        tokens(generate, 6),
+        finish(generate, 3, "stop", num_cached_tokens=2, stop_id=6, code="c", message="m"),
+    ]
+    for event in engine_says:  # so that a field that comes to be is watched too
+        if not isinstance(event, Tokens) or event.started_s is not None:
+            defaults = zip(event.__struct_fields__[::-1], event.__struct_defaults__[::-1], strict=False)
+            assert all(getattr(event, name) != default for name, default in defaults), event
+    with recorder(folder) as writing:
+        take = begin(writing, generate, detail)
+        given = [event if detail == "full" else _without(event, generate) for event in engine_says]
+        assert [take.see(event) for event in given] == [_without(event, generate) for event in engine_says]
+
+
+def _without(event: Event, generate: Generate) -> Event:
+    """An event without what the request didn't ask for."""
+    if not isinstance(event, Tokens):
+        return event
+    without = {} if generate.digests else {"digests": ()}
+    without |= {} if generate.sampling.num_logprobs is not None else {"logprobs": ()}
+    return msgspec.structs.replace(event, **without)
 
 
 def test_outcomes(folder: Path) -> None:

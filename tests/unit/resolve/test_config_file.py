@@ -62,10 +62,32 @@ def test_both_kinds_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["off", "on", "yes", "no", "y", "12:30", "2027-01-31", "1_000", "0x10", "1e", "<<", "="]
+    "text",
+    ["off", "on", "yes", "no", "y", "1:30", "12:30", "2027-01-31", "1_000", "0b11", "0o8", "-0x10", "1e", "<<", "="],
 )
 def test_words_of_old_yaml_are_words(tmp_path: Path, text: str) -> None:
     assert entries(tmp_path / "a.yaml", f"record: {text}") == {"record": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10), ("-010", -10), ("+08", 8), ("00", 0), ("0o10", 8), ("0x1F", 31), ("010.5", 10.5), ("1e3", 1000.0),
+        ("!!int 010", 10), ("!!float 08", 8.0), ("-.inf", float("-inf")), ("TRUE", True), ("!!bool False", False),
+    ],
+)  # fmt: skip
+def test_numbers_and_switches_are_those_of_yaml_1_2(tmp_path: Path, text: str, value: Any) -> None:
+    found = entries(tmp_path / "a.yaml", f"a: {text}\nb: [{text}]")
+    assert (found["a"], type(found["a"])) == (value, type(value))
+    assert found["b"] == [value]
+
+
+@pytest.mark.parametrize(
+    "text", ["!!bool yes", "!!bool off", "!!int 1:30", "!!int 0b11", "!!int 1_000", "!!float 1:3.5"]
+)
+def test_tags_dont_bring_old_yaml_back(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"in .*a\.yaml, line 2, is no (bool|int|float) in YAML 1\.2; leave its tag"):
+        entries(tmp_path / "a.yaml", f"host: x\na: {text}")
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,8 @@ class Take:
         self._token_ids += event.token_ids
         self._logprobs += event.logprobs
         self._digests += event.digests
-        return Tokens(
-            request_id=event.request_id,
-            token_ids=event.token_ids,
+        return msgspec.structs.replace(
+            event,
             digests=event.digests if self._generate.digests else (),
             logprobs=event.logprobs if self._generate.sampling.num_logprobs is not None else (),
         )
