@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from freehold.cli.remote_server import RemoteServer, error_message
+from freehold.cli.remote_server import RemoteServer
 from freehold.errors import ResourceError
+from freehold.loadtest.client.refusals import error_message
 from freehold.text.params import SamplingParams
 
 Chat = Sequence[dict[str, str]]

@@ -3,13 +3,11 @@
 import http.client
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 from urllib.parse import urlsplit
-
-import msgspec
 
 from freehold import resolve
 from freehold.errors import ConfigError, RequestError, ResourceError
+from freehold.loadtest.client.refusals import message_in
 
 TIMEOUT_S = 600.0
 _MAX_ERROR_BYTES = 1 << 16
@@ -66,7 +64,7 @@ class RemoteServer:
                 raise ResourceError(f"{problem}: {_reason(error)}{remedy}") from None
 
     def _refusal(self, response: http.client.HTTPResponse) -> RequestError | ResourceError:
-        reason = _error_in(response.read(_MAX_ERROR_BYTES)) or response.reason
+        reason = message_in(response.read(_MAX_ERROR_BYTES)) or response.reason
         remedy = " (put it into FREEHOLD_API_KEY)" if response.status == http.HTTPStatus.UNAUTHORIZED else ""
         message = f"{self.url} answered {response.status}: {reason}{remedy}"
         return RequestError(message) if 400 <= response.status < 500 else ResourceError(message)
@@ -80,22 +78,6 @@ def local_url() -> str:
     """
     host, port = resolve.address()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def error_message(error: Any) -> str:
-    """The text in what a server calls an error."""
-    return str(error.get("message", error) if isinstance(error, dict) else error)
-
-
-def _error_in(body: bytes) -> str:
-    """The message in an error's body, whichever shape the server gives it; "" if there is none."""
-    try:
-        answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
-    if not isinstance(answer, dict):
-        return ""
-    return error_message(next((answer[key] for key in ("error", "message", "detail") if answer.get(key)), ""))
 
 
 def _reason(error: Exception) -> str:

@@ -80,6 +80,7 @@ class Asker:
             asked_output=turn.output_len,
             error=error.name,
             message=str(error),
+            status=error.status,
         )
 
     def _record(self, place: Place, turn: Turn, sent_s: float, answer: Answer) -> RequestRecord:

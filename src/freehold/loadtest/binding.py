@@ -1,6 +1,7 @@
 """Which limit of the server bound a point, from what its metrics said meanwhile."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def binding_limit(measurements: Sequence[Measurement]) -> Finding:
     if not during:
         if repeats:
             return Finding("too_short", "too short for the server's metrics to tell what limited it")
-        return Finding("no_metrics", "unknown: the server shows no metrics that are known here")
+        return _without_metrics({each.metrics_refusal for each in measurements})
     running, waiting, kv_used = (_mean(during, name) for name in ("running", "waiting", "kv_usage"))
     if running is None or waiting is None:
         return Finding("no_metrics", "unknown: the server's metrics don't tell how many requests run and wait")
@@ -33,6 +34,17 @@ def binding_limit(measurements: Sequence[Measurement]) -> Finding:
                        "don't tell whether for rows or for memory")  # fmt: skip
     found = diagnose(_numbers(measurements, repeats, during, running, waiting, kv_used))
     return Finding(found.code, found.sentence)
+
+
+def _without_metrics(refusals: set[int | None]) -> Finding:
+    """Why nothing is known of the server."""
+    if HTTPStatus.UNAUTHORIZED in refusals:
+        return Finding("metrics_refused", "unknown: the server shows its metrics only to a key (401): put one that may "
+                       "read them into FREEHOLD_API_KEY")  # fmt: skip
+    if HTTPStatus.FORBIDDEN in refusals:
+        return Finding("metrics_refused", "unknown: the key lacks the right `metrics` (403): make one with `freehold "
+                       "keys create bench --endpoints completions,chat,tokenize,metrics`")  # fmt: skip
+    return Finding("no_metrics", "unknown: the server shows no metrics that are known here")
 
 
 def _numbers(

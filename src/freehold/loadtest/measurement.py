@@ -27,6 +27,7 @@ class Measurement:
     Attributes:
         duration_s: from the first intended start to the last end.
         origin_s: what records count from, on the clock of `time.perf_counter`.
+        metrics_refusal: status with which the server refused its metrics; None if it gave them or wasn't asked.
         num_unasked: turns that weren't asked, since one before them failed.
         num_cut: earlier attempts that were interrupted; what they asked was asked anew.
         is_complete: False if it was interrupted; requests that were in flight then have no record.
@@ -40,6 +41,7 @@ class Measurement:
     lags_s: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
     readings: list[Reading] = field(default_factory=list)
+    metrics_refusal: int | None = None
     num_unasked: int = 0
     num_cut: int = 0
     is_complete: bool = True
@@ -81,6 +83,7 @@ async def measure(
     with suppress(asyncio.CancelledError):
         await probe.read()
     found.readings = probe.readings
+    found.metrics_refusal = probe.refusal
     found.lags_s = list(monitor.lags_s)
     found.num_unasked = traffic.num_unasked
     found.records.sort(key=lambda record: record.intended_s)

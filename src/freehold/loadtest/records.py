@@ -25,6 +25,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
         asked_input, asked_output: tokens that the workload meant.
         error: what went wrong, under its stable name; None if it succeeded.
         message: of the error.
+        status: of the answer that refused it; None if it wasn't refused.
     """
 
     request_id: str
@@ -48,6 +49,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     error: str | None = None
     message: str = ""
+    status: int | None = None
 
     @property
     def succeeded(self) -> bool:

@@ -13,6 +13,7 @@ from freehold import __version__
 from freehold.errors import ResourceError
 from freehold.loadtest.asking import Asker, CountTokens
 from freehold.loadtest.client.http_client import HttpClient
+from freehold.loadtest.client.refusals import remedy
 from freehold.loadtest.client.target import Target
 from freehold.loadtest.dialogue import BodyOptions
 from freehold.loadtest.knee import knee, operating_point
@@ -92,6 +93,7 @@ class _Run:
             fields=options.fields,
         )
         self._asker = Asker(self._http, options.endpoint, body, tools.count)
+        self._listed = facts.listed
         self._facts = self._store.facts() or self._new_facts(facts)
         self._is_warm = False
         self._is_interrupted = False
@@ -185,7 +187,9 @@ class _Run:
         )
         await traffic.run(conversations, 0)
         if not any(each.succeeded for each in records):
-            raise ResourceError(f"no warm-up request succeeded: {records[0].message}")
+            first = records[0]
+            todo = remedy(first.status, self._facts.model_id, self._listed, has_fields=bool(self._options.fields))
+            raise ResourceError(f"no warm-up request succeeded: {first.message}{todo}")
 
     def _new_facts(self, facts: ServerFacts) -> RunFacts:
         options = self._options

@@ -8,6 +8,7 @@ import msgspec
 from freehold.errors import ResourceError
 from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.http_client import HttpClient
+from freehold.loadtest.client.refusals import remedy
 
 _MOST_SHOWN = 4096
 
@@ -18,6 +19,7 @@ class ServerFacts:
 
     Attributes:
         model: its name for requests.
+        listed: names of all models that it lists.
         vocab_size, max_model_len: of the model, and tokens of context; None if the server doesn't tell.
         told: whatever else it tells, for the results.
     """
@@ -26,6 +28,7 @@ class ServerFacts:
     vocab_size: int | None = None
     max_model_len: int | None = None
     told: dict[str, Any] = field(default_factory=dict)
+    listed: tuple[str, ...] = ()
 
 
 async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
@@ -35,7 +38,7 @@ async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
         model: to use; None takes the first that is listed.
 
     Raises:
-        ResourceError: no server answers, or it lists no models and none was named.
+        ResourceError: no server answers, it isn't an OpenAI-compatible one, or it lists no models and none was named.
     """
     told: dict[str, Any] = {}
     listed: list[dict[str, Any]] = []
@@ -45,13 +48,23 @@ async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
         if "server" in response.headers:
             told["server"] = response.headers["server"]
     except FailedRequestError as error:
-        if error.code == "connect" or model is None:
-            raise ResourceError(f"{http.target.authority} gives no list of models: {error}") from None
-    except (msgspec.DecodeError, AttributeError):
-        pass
+        if error.code == "connect":
+            raise ResourceError(str(error)) from None
+        if error.code in {"dropped", "malformed"}:
+            raise ResourceError(
+                f"{http.target.url} speaks no HTTP ({error}); if it speaks TLS, write https://"
+            ) from None
+        if model is None:
+            todo = remedy(error.status, "", (), has_fields=False)
+            raise ResourceError(f"{http.target.url} gives no list of models: {error}{todo}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        if model is None:
+            raise ResourceError(
+                f"{http.target.url} is no OpenAI-compatible server: its /v1/models lists no models; check --base-url"
+            ) from None
     if model is None:
         if not listed or not isinstance(listed[0].get("id"), str):
-            raise ResourceError(f"{http.target.authority} doesn't list its models; name one with --model")
+            raise ResourceError(f"{http.target.url} doesn't list its models; name one with --model")
         model = str(listed[0]["id"])
     own = next((each for each in listed if each.get("id") == model), None)
     if own is not None and len(msgspec.json.encode(own)) <= _MOST_SHOWN:
@@ -59,7 +72,8 @@ async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
     version = await _json_at(http, "/version")
     if isinstance(version.get("version"), str):
         told["version"] = version["version"]
-    return ServerFacts(model, await _vocab_size(http, own or {}), _context(own or {}), told)
+    names = tuple(str(each["id"]) for each in listed if "id" in each)
+    return ServerFacts(model, await _vocab_size(http, own or {}), _context(own or {}), told, names)
 
 
 def _context(model: dict[str, Any]) -> int | None:

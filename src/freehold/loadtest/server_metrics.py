@@ -95,7 +95,11 @@ def _label(labels: str, name: str) -> str:
 
 
 class ServerProbe:
-    """Reads a server's metrics before, during and after a measurement. A server without any gives empty figures."""
+    """Reads a server's metrics before, during and after a measurement. A server without any gives empty figures.
+
+    Attributes:
+        refusal: the status with which the server refused them, if it did.
+    """
 
     def __init__(self, http: HttpClient, path: str | None) -> None:
         """
@@ -105,6 +109,7 @@ class ServerProbe:
         self._http = http
         self._path = path
         self.readings: list[Reading] = []
+        self.refusal: int | None = None
 
     async def begin(self) -> None:
         """Take the first reading of a measurement."""
@@ -125,7 +130,8 @@ class ServerProbe:
             text = (await self._http.fetch(self._path)).body.decode(errors="replace")
         except FailedRequestError as error:
             if error.status is not None and not self.readings:
-                self._path = None  # it answers, and has none
+                self._path = None  # it answers, and has none, or none for this key
+                self.refusal = error.status
             return
         self.readings.append(read_metrics(text, perf_counter()))
 

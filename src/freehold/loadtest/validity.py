@@ -60,7 +60,9 @@ def _faults(result: PointResult, measurements: Sequence[Measurement]) -> Iterato
         )
     num_asked = result.completed + result.failed
     if result.failed > MOST_FAILED * num_asked:
-        yield Finding("failures", f"{result.failed} of {num_asked} requests failed ({_counts(result.error_counts)})")
+        first = next(record.message for each in measurements for record in each.records if not record.succeeded)
+        told = f"{_counts(result.error_counts)}; the first: {first}" if first else _counts(result.error_counts)
+        yield Finding("failures", f"{result.failed} of {num_asked} requests failed ({told})")
     if unknown := result.token_sources.get("unknown"):
         yield Finding(
             "unknown_tokens",

@@ -57,6 +57,20 @@ def test_what_metrics_dont_tell_is_said(during: dict[str, float], code: str, wor
     assert words in found.text
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (401, "metrics_refused", "FREEHOLD_API_KEY"),
+        (403, "metrics_refused", "lacks the right `metrics`"),
+        (404, "no_metrics", "no metrics that are known"),
+    ],
+)
+def test_metrics_that_are_refused_are_told_from_none(status: int, code: str, words: str) -> None:
+    found = binding_limit([measured(record(), metrics_refusal=status)])
+    assert found.code == code
+    assert words in found.text
+
+
 def test_no_metrics_and_a_measurement_that_is_too_short_are_said() -> None:
     assert binding_limit([measured(record())]).code == "no_metrics"
     assert binding_limit([measured(record(), readings=readings())]).code == "too_short"

@@ -7,6 +7,7 @@ import msgspec
 
 from freehold.loadtest.client.events import EventReader, EventTooLongError
 from freehold.loadtest.client.failures import FailedRequestError
+from freehold.loadtest.client.refusals import error_message
 
 TokenSource = Literal["usage", "ids", "tokenizer", "unknown"]
 
@@ -170,7 +171,7 @@ class Answer:
             return
         event = self._decode(data)
         if event.error is not None:
-            raise FailedRequestError("error_event", f"the server sent an error: {_message_of(event.error)}")
+            raise FailedRequestError("error_event", f"the server sent an error: {error_message(event.error)}")
         self._take_counts(event)
         brings_tokens = ends = brings_output = False
         if event.verbose is not None:
@@ -238,7 +239,3 @@ def _text_in(content: str | list[Any] | None) -> str | None:
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return content
-
-
-def _message_of(error: Any) -> str:
-    return str(error.get("message", error) if isinstance(error, dict) else error)

@@ -1,12 +1,16 @@
 """Requests to one server over connections that are kept open and reused."""
 
 import asyncio
+import os
+import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
 from freehold.loadtest.client.connection import ClosedUnansweredError, Connection, OnBody, Response
 from freehold.loadtest.client.failures import FailedRequestError
+from freehold.loadtest.client.refusals import refusal
 from freehold.loadtest.client.target import Target
 
 MAX_IDLE_S = 3.0
@@ -86,13 +90,13 @@ class HttpClient:
         return await self._exchange_over(await self._connect(), data, on_body)
 
     async def _exchange_over(self, connection: Connection, data: bytes, on_body: OnBody) -> Response:
-        refusal: list[bytes] = []
+        refused: list[bytes] = []
 
         def take(part: bytes, now_s: float) -> None:
             if connection.status == 200:
                 on_body(part, now_s)
-            elif sum(map(len, refusal)) < _MAX_ERROR_BYTES:
-                refusal.append(part)
+            elif sum(map(len, refused)) < _MAX_ERROR_BYTES:
+                refused.append(part)
 
         response = await connection.request(data, take)
         if connection.is_open and self._reuses:
@@ -100,8 +104,8 @@ class HttpClient:
         else:
             connection.close()
         if response.status != 200:
-            text = b"".join(refusal).decode(errors="replace")
-            raise FailedRequestError("http_error", f"HTTP {response.status}: {text}", status=response.status)
+            text = refusal(response.status, b"".join(refused))
+            raise FailedRequestError("http_error", text, status=response.status)
         return response
 
     async def _connect(self) -> Connection:
@@ -111,5 +115,16 @@ class HttpClient:
                 Connection, target.host, target.port, ssl=target.tls
             )
         except OSError as error:
-            raise FailedRequestError("connect", f"can't connect to {target.authority}: {error}") from None
+            raise FailedRequestError("connect", _unreachable(target.url, error)) from None
         return connection
+
+
+def _unreachable(url: str, error: OSError) -> str:
+    """Why there is no connection, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of {url} isn't trusted ({error.verify_message}); --insecure takes it unchecked"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection to {url} came about; if the server there has no certificate, write http://"
+    reason = error.strerror if isinstance(error, socket.gaierror) else error.errno and os.strerror(error.errno)
+    reached = f"no server answers at {url}" + (f": {reason}" if reason else "")
+    return f"{reached}; start one with `freehold serve`, or name another with --base-url"

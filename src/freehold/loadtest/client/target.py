@@ -29,6 +29,11 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """Of the server, without ``/v1``."""
+        return f"http{'s' if self.tls else ''}://{self.authority}{self.base_path}"
+
     def head(self, method: str, path: str, length: int, extra: str = "") -> bytes:
         """The head of a request.
 

@@ -1,0 +1,58 @@
+"""What servers say when they refuse, as a sentence that tells what to do."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+_MOST_TEXT = 200
+
+
+def error_message(error: Any) -> str:
+    """The text in what a server calls an error."""
+    return str(error.get("message", error) if isinstance(error, dict) else error)
+
+
+def message_in(body: bytes) -> str:
+    """The message in an error's body, whichever shape the server gives it; "" if there is none."""
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    return error_message(next((answer[key] for key in ("error", "message", "detail") if answer.get(key)), ""))
+
+
+def refusal(status: int, body: bytes) -> str:
+    """A refused request in one line: its status, and what the server says unless that is a page or nothing."""
+    text = body[:_MOST_TEXT].decode(errors="replace").strip()
+    said = message_in(body) or ("" if text.startswith(("<", "{", "[")) else " ".join(text.split()))
+    return f"HTTP {status}: {said or _phrase(status)}"
+
+
+def remedy(status: int | None, model: str, listed: tuple[str, ...], *, has_fields: bool) -> str:
+    """What to do about a refused request, to be put behind its message; "" if nobody knows.
+
+    Args:
+        status: of the answer; None if there was none.
+        model: that was asked for.
+        listed: models that the server lists.
+        has_fields: requests carried fields of ``--extra-body``.
+    """
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "; put the server's key into FREEHOLD_API_KEY"
+    if status == HTTPStatus.NOT_FOUND and listed and model not in listed:
+        return f"; name one that the server lists with --model: {', '.join(listed[:5])}"
+    if status == HTTPStatus.NOT_FOUND:
+        return "; check --base-url, --endpoint and --backend"
+    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY) and has_fields:
+        return "; check --extra-body and --temperature"
+    return ""
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no reason given"
