@@ -30,9 +30,6 @@ _FIELDS = "fields"
 
 def configure(level: str, form: LogFormat) -> None:
     """Send this process's log to stderr."""
-    if sys.stderr is None:  # closed by whoever started the process
-        logging.disable()
-        return
     handler = PatientHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter() if form == "json" else PrettyFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

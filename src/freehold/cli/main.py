@@ -30,11 +30,10 @@ def main() -> None:
 
 def _run_or_say() -> None:
     """Run the command, and say what a person can put right."""
+    from freehold.cli import streams
     from freehold.errors import OUT_OF_MEMORY, EngineError, FreeholdError, printable
 
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that can't show a character shows another one.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    streams.settle()
     try:
         _run()
     except FreeholdError as error:
@@ -58,7 +57,9 @@ def _run() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"freehold: {message}", file=sys.stderr)
+    from freehold.cli import streams
+
+    streams.last_word(f"freehold: {message}")
     sys.exit(code)
 
 
