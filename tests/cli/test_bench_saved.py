@@ -1,5 +1,6 @@
 """``freehold bench`` on saved results and the list of ``freehold experiment``: in this process, by what is printed."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,12 @@ import pytest
 from tests.unit.loadtest.made_up_results import facts, run
 from typer.testing import CliRunner
 
+from freehold.cli.bench import bench
+from freehold.cli.bench_datasets import DATASETS_OF
 from freehold.cli.commands import app
 from freehold.errors import ConfigError
 from freehold.loadtest.result_file import read_result, write_result
+from freehold.loadtest.workloads.catalog import DATASETS
 
 Save = Callable[..., str]
 
@@ -37,7 +41,7 @@ def printed(*arguments: str) -> str:
 
 def test_a_saved_result_is_shown_and_becomes_a_page(save: Save, tmp_path: Path) -> None:
     path = save("first")
-    page = tmp_path / "pages" / "first.html"
+    page = tmp_path / "first.html"
     out = printed("bench", "--show", path, "--report", str(page))
     found = read_result(Path(path))
     assert f"{found.points[1].output_throughput:.2f}" in out
@@ -68,10 +72,53 @@ def test_a_missing_result_is_named(arguments: tuple[str, ...]) -> None:
         printed("bench", *arguments)
 
 
-def test_a_page_that_cannot_be_written_is_named(save: Save, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--report", "none/page.html"), "--report .*no folder none; make it first"),
+        (("--report", "file/page.html"), "--report .*no folder file"),
+        (("--report", "."), "--report .*that is a folder"),
+        (("--result-filename", "none/found.json"), "--result-filename .*no folder none; make it first"),
+        (("--save-result", "--result-dir", "file"), "--result-dir can't be file"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_load(
+    arguments: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"can't write .*file/page\.html"):
-        printed("bench", "--show", save("first"), "--report", str(tmp_path / "file" / "page.html"))
+    with pytest.raises(ConfigError, match=why):  # it would be about the server otherwise: there is none
+        printed("bench", "--base-url", "http://127.0.0.1:1", *arguments)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_runs_without_a_common_load_are_a_failure(save: Save, tmp_path: Path) -> None:
+    write_result(run((2,)), tmp_path / "other.json", is_detailed=True)
+    done = CliRunner().invoke(app, ["bench", "--compare", save("first"), str(tmp_path / "other.json")])
+    assert done.exit_code == 1
+    assert "Nothing to compare: the runs have no load in common." in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--num-turns", "3"), "--num-turns does nothing with --dataset-name random; it is for multi_turn"),
+        (("--dataset-path", "x.jsonl"), "--dataset-path does nothing with --dataset-name random; .*sharegpt"),
+        (("--dataset-name", "mooncake", "--random-input-len", "9"), "--random-input-len does nothing"),
+        (("--dataset-name", "multi_turn", "--custom-output-len", "9"), "--output-len does nothing"),
+        (("--dataset-name", "multi_turn", "--num-turns", "0"), "--num-turns can't be 0; it is at least 1"),
+        (("--backend", "tgi"), r"--backend can't be 'tgi'; it is openai \(or vllm\)"),
+        (("--backend", "vllm", "--header", "x"), "--header"),
+    ],
+)
+def test_flags_that_would_do_nothing_or_cant_be_are_refused(arguments: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        printed("bench", "--base-url", "http://127.0.0.1:1", *arguments)
+
+
+def test_every_data_set_and_its_flags_are_known() -> None:
+    assert DATASETS_OF.keys() <= inspect.signature(bench).parameters.keys()
+    assert {name for names in DATASETS_OF.values() for name in names} == set(DATASETS)
 
 
 def test_experiments_are_listed_with_what_to_expect() -> None:

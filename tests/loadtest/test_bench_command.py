@@ -31,8 +31,9 @@ def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_flags_as_vllm_spells_them(stub: StubServer, tmp_path: Path) -> None:
+    stub.truth()
     done = run(
-        tmp_path, "--backend", "openai", "--base-url", stub.url, "--dataset-name", "random", "--random-input-len", "8",
+        tmp_path, "--backend", "vllm", "--base-url", stub.url, "--dataset-name", "random", "--random-input-len", "8",
         "--random-output-len", "12", "--num-prompts", "24", "--max-concurrency", "2,8", "--num-warmups", "2", "--seed",
         "5", "--ignore-eos", "--goodput", "ttft:1000", "tpot:500", "e2el:5000", "--percentile-metrics",
         "ttft,tpot,itl,e2el", "--metric-percentiles", "50,99", "--extra-body", json.dumps(BEHAVIOUR), "--metadata",

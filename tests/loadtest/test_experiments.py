@@ -1,6 +1,8 @@
 """The workshop's experiments, on a model so small that they only show that they count rightly."""
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,13 +10,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.loadtest.runs import StubServer
 
 from freehold.files.tensors import DType
 from freehold.loadtest.experiments.base import Experiment, Outcome, Setting
 from freehold.loadtest.experiments.catalog import EXPERIMENTS, outcome_page, outcome_text, write_outcome
+from freehold.loadtest.experiments.served_model import load_test
+from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.report.html import Table
 from freehold.loadtest.report.plot import Line, Plot
 from freehold.loadtest.report.scale import Axis
+from freehold.loadtest.results import Load
 from freehold.synth import PRESETS, write_checkpoint
 
 Measure = Callable[[str], Outcome]
@@ -129,6 +135,18 @@ def test_what_was_found_is_printed_and_written(tmp_path: Path) -> None:
     drawn = ElementTree.fromstring(picture.read_text())
     assert drawn.tag.endswith("svg")
     assert "prefers-color-scheme" in picture.read_text()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.3], ids=["before any request ended", "after some"])
+def test_ctrl_c_ends_an_experiment_as_it_ends_other_commands(stub: StubServer, after_s: float) -> None:
+    def interrupt(_told: str) -> None:
+        asyncio.get_running_loop().call_later(after_s, os.kill, os.getpid(), signal.SIGINT)
+
+    loads = [Load(kind="closed", concurrency=1)]
+    fields = {"stub": {"first_s": 0.05}}
+    options = BenchOptions(base_url=stub.url, loads=loads, seed=1, num_prompts=400, num_warmups=0, fields=fields)
+    with pytest.raises(KeyboardInterrupt):
+        load_test(options, Setting("stub", tell=interrupt))
 
 
 def test_each_experiment_says_what_to_expect() -> None:

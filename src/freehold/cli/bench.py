@@ -71,6 +71,7 @@ def bench(
     quiet: flags.Quiet = False,
 ) -> None:
     """Measure an OpenAI-compatible server under load: latencies, throughput, goodput, and what limits it."""
+    from freehold.cli.bench_paths import writable
     from freehold.cli.bench_run import Files, Shown, execute, files_of
     from freehold.cli.bench_saved import show as show_saved
     from freehold.cli.bench_saved import show_comparison
@@ -88,6 +89,8 @@ def bench(
 
     is_saved = save_result or save_detailed
     figures = Shown(read_metrics(percentile_metrics), read_percents(metric_percentiles), is_quiet=quiet)
+    if report is not None:
+        writable("--report", report)
     if compare is not None:
         show_comparison(*compare, report)
         return
@@ -116,8 +119,8 @@ def bench(
             is_verbatim=verbatim,
             prefix_len=prefix_len,
             suffix_len=suffix_len,
-            num_prefixes=num_prefixes,
-            num_turns=num_turns,
+            num_prefixes=at_least("--prefix-repetition-num-prefixes", num_prefixes, 1),
+            num_turns=at_least("--num-turns", num_turns, 1),
             opening_len=at_least("--opening-len", opening_len, 0),
             pause_s=pause,
             published=published,

@@ -6,11 +6,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from freehold.cli.bench_datasets import refuse_foreign
+
 _LISTS = ("--goodput", "--metadata", "--header", "--timed-trace-columns")
 
 
 class BenchCommand(TyperCommand):
-    """Takes ``--goodput ttft:200 tpot:50``: several values after one flag."""
+    """Takes ``--goodput ttft:200 tpot:50``, several values after one flag, and refuses flags of other data sets."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         found: list[str] = []
@@ -24,13 +26,19 @@ class BenchCommand(TyperCommand):
             found.append(argument)
         return super().parse_args(ctx, found)
 
+    def invoke(self, ctx: Any) -> Any:
+        if not any(ctx.params[name] for name in ("show", "compare", "resume")):
+            given = (each for each in self.params if ctx.get_parameter_source(each.name).name == "COMMANDLINE")
+            refuse_foreign({each.name or "": each.opts[0] for each in given}, ctx.params["dataset_name"])
+        return super().invoke(ctx)
+
 
 def _flag(*names: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, show_default=False)
 
 
 BaseUrl = Annotated[str | None, _flag(text="Of the server. Default: the one that would run here.")]
-Backend = Annotated[str, _flag(text="openai (completions, the default) or openai-chat.")]
+Backend = Annotated[str, _flag(text="openai (completions, the default; also vllm) or openai-chat (also vllm-chat).")]
 Endpoint = Annotated[str | None, _flag(text="Path of the requests. Default: the backend's.")]
 Model = Annotated[str | None, _flag(text="As the server calls it. Default: the first that it lists.")]
 Tokenizer = Annotated[
@@ -115,7 +123,7 @@ PercentileMetrics = Annotated[str, _flag(text="Latencies to show. Default: ttft,
 MetricPercentiles = Annotated[str, _flag(text="Percentiles to show. Default: 99.")]
 SaveResult = Annotated[bool, _flag("--save-result", text="Write the results as JSON.")]
 SaveDetailed = Annotated[bool, _flag("--save-detailed", text="The JSON has every single request too.")]
-ResultDir = Annotated[Path, _flag(text="Folder of the results. Default: here.")]
+ResultDir = Annotated[Path, _flag(text="Folder of the results, made if need be. Default: here.")]
 ResultFilename = Annotated[str | None, _flag(text="Write this JSON; the run's SQLite file lies beside it.")]
 Resume = Annotated[
     Path | None,

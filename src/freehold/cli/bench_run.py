@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freehold import resolve
+from freehold.cli.bench_paths import folder_of_results, writable
 from freehold.errors import ConfigError
 from freehold.loadtest import table
 from freehold.loadtest.bench import Surroundings, run_bench
@@ -14,6 +15,7 @@ from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.progress import Progress
 from freehold.loadtest.result_file import write_result
 from freehold.loadtest.results import Metric
+from freehold.loadtest.run import InterruptedRunError
 from freehold.loadtest.store import RunStore
 
 
@@ -44,11 +46,16 @@ class Files:
 
 
 def files_of(folder: Path, name: str | None, *, is_saved: bool, is_detailed: bool) -> Files:
-    """The files of a new run. Without a result to save, its SQLite file lies in the model store's folder ``bench``."""
+    """The files of a new run. Without a result to save, its SQLite file lies in the model store's folder ``bench``.
+
+    Raises:
+        ConfigError: the result can't be written there.
+    """
     stem = f"bench-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     if name is None and not is_saved:
         return Files(resolve.home_directory() / "bench" / f"{stem}.sqlite", None, is_detailed)
-    result = folder / (name or f"{stem}.json")
+    flag = "--result-dir" if name is None else "--result-filename"
+    result = writable(flag, folder_of_results(folder) / (name or f"{stem}.json"))
     if result.suffix == ".sqlite":
         raise ConfigError(f"--result-filename can't be {name}: that is the name of the run's SQLite file")
     return Files(result.with_suffix(".sqlite"), result, is_detailed)
@@ -63,12 +70,15 @@ def execute(options: BenchOptions | None, files: Files, shown: Shown, headers: S
 
     Raises:
         UserError: the server, the files or the options are of no use.
+        KeyboardInterrupt: interrupted before there was anything to print.
     """
     store = RunStore(files.run, options)
     surroundings = Surroundings(resolve.home_directory(), resolve.client_key(), tuple(headers))
     try:
         with Progress(is_quiet=shown.is_quiet) as progress:
             result = asyncio.run(run_bench(store.options, store, surroundings, progress))
+    except InterruptedRunError as error:
+        raise KeyboardInterrupt from error
     finally:
         store.close()
     print(table.text(result, shown.metrics, shown.percents), end="")

@@ -30,7 +30,7 @@ def read_backend(text: str) -> Backend:
     names: dict[str, Backend] = {"vllm": "openai", "vllm-chat": "openai-chat", "openai": "openai"}
     names["openai-chat"] = "openai-chat"
     if text not in names:
-        raise ConfigError(f"--backend can't be {shown(text)}; it is openai or openai-chat")
+        raise ConfigError(f"--backend can't be {shown(text)}; it is openai (or vllm) or openai-chat (or vllm-chat)")
     return names[text]
 
 

@@ -66,7 +66,6 @@ def write_result(result: RunResult, path: Path, *, is_detailed: bool) -> None:
         result = dataclasses.replace(result, points=points)
     text = msgspec.json.format(msgspec.json.encode(as_json(result)), indent=1)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text + b"\n")
     except OSError as error:
         raise ConfigError(f"can't write the result {path}: {error.strerror}") from None

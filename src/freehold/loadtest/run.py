@@ -31,6 +31,10 @@ from freehold.loadtest.workloads.base import Conversation, Workload
 _PROBING_S = 10.0
 
 
+class InterruptedRunError(ResourceError):
+    """A run was cancelled before there was anything to report."""
+
+
 class Watcher(Protocol):
     """Sees a run as it goes on."""
 
@@ -63,6 +67,7 @@ async def run(options: BenchOptions, facts: ServerFacts, tools: Tools) -> RunRes
     """Measure whatever the store doesn't have yet. Cancelling it ends it early with what there is.
 
     Raises:
+        InterruptedRunError: cancelled before any request ended.
         ResourceError: no server answers as it should.
     """
     return await _Run(options, facts, tools).run()
@@ -121,7 +126,7 @@ class _Run:
         if not self._is_interrupted:
             self._store.finish_run()
         if not points:
-            raise ResourceError("interrupted before any request ended: there is nothing to report")
+            raise InterruptedRunError("interrupted before any request ended: there is nothing to report")
         return RunResult(self._facts, tuple(points), knee(points), operating_point(points))
 
     async def _point(self, index: int, load: Load) -> list[Measurement]:

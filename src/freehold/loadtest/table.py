@@ -64,7 +64,8 @@ def _block(point: PointResult, metrics: Sequence[Metric], percents: Sequence[flo
             yield from _latency(point, metric, point.latencies[metric], percents)
     queued = point.from_intended.get("e2el")
     if queued and point.client_queue and point.client_queue.percentiles["99"] >= 1:
-        yield f"{'P99 E2EL from intended start (ms):':36}{_shown(queued, 99)}"
+        yield f"-- {TITLES['e2el']}, from the intended start --"
+        yield f"{'P99 E2EL (ms):':36}{_shown(queued, 99)}"
     for word, findings in (("INVALID", point.invalid), ("Note", point.warnings)):
         for finding in findings:
             yield f"{word}: {finding.text}"

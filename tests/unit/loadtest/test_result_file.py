@@ -81,11 +81,11 @@ def test_several_points_stand_in_our_namespace_and_the_operating_point_at_the_to
     points = (points[0], changed(points[1], invalid=[]), points[2])
     points = (points[0], changed(points[1], invalid=[]), changed(points[2], duration=99.0))
     result = RunResult(FACTS, points, knee=2, operating_point=1)
-    write_result(result, tmp_path / "new" / "x.json", is_detailed=True)
-    flat = msgspec.json.decode((tmp_path / "new" / "x.json").read_bytes())
+    write_result(result, tmp_path / "x.json", is_detailed=True)
+    flat = msgspec.json.decode((tmp_path / "x.json").read_bytes())
     assert flat["max_concurrency"] == 8
     assert [each["max_concurrency"] for each in flat["freehold"]["points"]] == [1, 8, 32]
-    assert read_result(tmp_path / "new" / "x.json") == result
+    assert read_result(tmp_path / "x.json") == result
     last = as_json(dataclasses.replace(result, operating_point=None))
     assert last["duration"] == 99.0
 

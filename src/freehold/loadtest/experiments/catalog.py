@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from freehold import __version__
+from freehold.errors import ConfigError
 from freehold.loadtest.experiments.base import Experiment, Outcome, Setting
 from freehold.loadtest.experiments.cached_decoding import CACHED_DECODING
 from freehold.loadtest.experiments.concurrency import CONCURRENCY
@@ -33,6 +34,10 @@ def write_outcome(experiment: Experiment, setting: Setting, outcome: Outcome, fo
     Raises:
         ConfigError: a file can't be written.
     """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output can't be {folder}: {error.strerror}") from None
     page = folder / f"{experiment.name}.html"
     write_page(outcome_page(experiment, setting, outcome), page)
     written = [page]

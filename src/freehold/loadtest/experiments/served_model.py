@@ -20,6 +20,7 @@ from freehold.loadtest.experiments.base import Setting
 from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import Load, PointResult, RunResult
+from freehold.loadtest.run import InterruptedRunError
 from freehold.loadtest.store import RunStore
 
 _START_S = 120.0
@@ -93,15 +94,21 @@ def load_test(options: BenchOptions, setting: Setting) -> RunResult:
     """Measure a server with `freehold bench`'s own means.
 
     Raises:
+        KeyboardInterrupt: interrupted, even if some requests had ended: an experiment is whole or nothing.
         ResourceError: no server answers as it should.
     """
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder) / "run.sqlite", options)
         surroundings = Surroundings(Path(folder), resolve.client_key())
         try:
-            return asyncio.run(run_bench(options, store, surroundings, _Told(setting)))
+            result = asyncio.run(run_bench(options, store, surroundings, _Told(setting)))
+        except InterruptedRunError as error:
+            raise KeyboardInterrupt from error
         finally:
             store.close()
+    if not all(point.is_complete for point in result.points):
+        raise KeyboardInterrupt
+    return result
 
 
 class _Told:

@@ -50,6 +50,8 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield f"WARNING: {warning}"
     for note in found.notes:
         yield f"Note: {note}"
+    if not found.points:
+        yield "Nothing to compare: the runs have no load in common."
     for point in found.points:
         yield ""
         yield f"== {point.a.load.label} =="

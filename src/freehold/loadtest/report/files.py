@@ -12,7 +12,6 @@ def write_page(text: str, path: Path) -> None:
         ConfigError: the file can't be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"can't write {path}: {error.strerror or error}") from None
