@@ -85,9 +85,7 @@ class Asker:
 
     def _record(self, place: Place, turn: Turn, sent_s: float, answer: Answer) -> RequestRecord:
         num_output, source = answer.num_tokens(self._count)
-        usage = answer.usage
-        details = usage and usage.prompt_tokens_details
-        output_details = usage and usage.completion_tokens_details
+        counts = answer.counts
         arrivals = answer.arrivals_s
         if not arrivals and answer.is_stream and num_output and answer.ended_s is not None:
             arrivals = [answer.ended_s]  # its only token has no text: it came with the reason to finish
@@ -103,10 +101,11 @@ class Asker:
             first_output_s=None if answer.first_output_s is None else answer.first_output_s - self.origin_s,
             ended_s=answer.ended_s - self.origin_s,
             gaps_s=[later - earlier for earlier, later in pairwise(arrivals)],
-            num_input=usage.prompt_tokens if usage else None,
+            num_input=counts.num_input,
             num_output=num_output,
-            num_cached=details.cached_tokens if details else None,
-            num_reasoning=output_details.reasoning_tokens if output_details else None,
+            num_cached=counts.num_cached,
+            num_reasoning=counts.num_reasoning,
+            num_refused_counts=counts.num_refused,
             source=source,
             num_ids=len(answer.token_ids) or None,
             asked_input=turn.input_len,

@@ -7,7 +7,7 @@ import numpy as np
 
 from freehold.loadtest.measurement import Measurement
 from freehold.loadtest.results import Finding
-from freehold.loadtest.server_metrics import Reading
+from freehold.loadtest.server_metrics import Reading, has_restarted
 from freehold.observe.diagnosis import FEW, Numbers, diagnose
 
 
@@ -55,18 +55,19 @@ def _numbers(
     waiting: float,
     kv_used: float,
 ) -> Numbers:
+    counted = [readings for readings in repeats if not has_restarted(readings)]
     prefilling = _mean(during, "prefilling")
-    parts = [_change(repeats, f"{part}_s") for part in ("plan", "run", "apply", "idle")]
+    parts = [_change(counted, f"{part}_s") for part in ("plan", "run", "apply", "idle")]
     total_s = sum(each or 0.0 for each in parts)
     plan_s, _, apply_s, idle_s = parts
-    computed, recomputed = _change(repeats, "computed"), _change(repeats, "recomputed")
-    num_prefills, prefill_sum_s = _change(repeats, "prefill_count"), _change(repeats, "prefill_sum_s")
+    computed, recomputed = _change(counted, "computed"), _change(counted, "recomputed")
+    num_prefills, prefill_sum_s = _change(counted, "prefill_count"), _change(counted, "prefill_sum_s")
     ttfts_s = [ttft_s for each in measurements for record in each.records if (ttft_s := record.ttft_s) is not None]
     return Numbers(
         num_running=running,
         num_waiting=waiting,
         kv_used=kv_used,
-        num_preemptions=_change(repeats, "preemptions") or 0.0,
+        num_preemptions=_change(counted, "preemptions") or 0.0,
         recomputed=recomputed / (computed + recomputed) if computed and recomputed is not None else None,
         max_num_seqs=int(limit) if (limit := during[-1].values.get("max_num_seqs")) else None,
         num_waiting_rows=_mean(during, "waiting_rows"),

@@ -20,6 +20,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
         ended_s: when the last token or the reason to finish came; for failed ones, when they failed.
         gaps_s: between chunks with tokens.
         num_input, num_output, num_cached, num_reasoning: tokens as the server counts them; None if nobody does.
+        num_refused_counts: of these, that the server told as what can't be true.
         source: where `num_output` is from.
         num_ids: token ids that came; None if the server sends none.
         asked_input, asked_output: tokens that the workload meant.
@@ -42,6 +43,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_output: int | None = None
     num_cached: int | None = None
     num_reasoning: int | None = None
+    num_refused_counts: int = 0
     source: TokenSource = "unknown"
     num_ids: int | None = None
     asked_input: int | None = None

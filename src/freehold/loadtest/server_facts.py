@@ -57,7 +57,7 @@ async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
         if model is None:
             todo = remedy(error.status, "", (), has_fields=False)
             raise ResourceError(f"{http.target.url} gives no list of models: {error}{todo}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         if model is None:
             raise ResourceError(
                 f"{http.target.url} is no OpenAI-compatible server: its /v1/models lists no models; check --base-url"
@@ -95,6 +95,6 @@ async def _json_at(http: HttpClient, path: str) -> dict[str, Any]:
     """The object at a path; empty if there is none."""
     try:
         found = msgspec.json.decode((await http.fetch(path)).body)
-    except (FailedRequestError, msgspec.DecodeError, UnicodeDecodeError):
+    except (FailedRequestError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,8 +1,9 @@
 """What a server says of itself at ``/metrics``: names of several servers and versions, one meaning."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 
 from freehold.loadtest.client.failures import FailedRequestError
@@ -40,6 +41,10 @@ _BY_LABEL: Mapping[str, tuple[str, Mapping[str, str]]] = {
 _IN_LABELS: Mapping[str, tuple[str, str]] = {"freehold:engine_info": ("max_num_seqs", "max_num_seqs")}
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos"
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
+_GAUGES = {
+    "running", "waiting", "prefilling", "kv_usage", "waiting_rows", "waiting_blocks", "waiting_grammars",
+    "max_num_seqs",
+}  # fmt: skip
 _KNOWN = {*_MEANINGS, *_BY_LABEL, *_IN_LABELS, _PER_POSITION}
 
 
@@ -70,6 +75,8 @@ def read_metrics(text: str, at_s: float) -> Reading:
         labels, _, rest = line[end:].rpartition("}")
         try:
             value = float(rest.split()[0])
+            if not isfinite(value):  # a summary of nothing
+                continue
             if name == _PER_POSITION:
                 position = int(_label(labels, "position"))
                 positions[position] = positions.get(position, 0.0) + value
@@ -136,8 +143,20 @@ class ServerProbe:
         self.readings.append(read_metrics(text, perf_counter()))
 
 
-def figures_of(measurements: Iterable[tuple[float, list[Reading]]]) -> ServerFigures:
-    """What was counted over the repeats of a point.
+def has_restarted(readings: Sequence[Reading]) -> bool:
+    """A counter fell between two readings, so that the server that counts isn't the one that counted."""
+    latest: dict[str, float] = {}
+    for reading in readings:
+        if any(
+            meaning not in _GAUGES and value < latest.get(meaning, value) for meaning, value in reading.values.items()
+        ):
+            return True
+        latest.update(reading.values)
+    return False
+
+
+def figures_of(measurements: Sequence[tuple[float, list[Reading]]]) -> ServerFigures:
+    """What was counted over the repeats of a point. If the server was restarted within one, no counts are known.
 
     Args:
         measurements: the readings of each, and when it began.
@@ -157,6 +176,8 @@ def figures_of(measurements: Iterable[tuple[float, list[Reading]]]) -> ServerFig
             positions[position] = positions.get(position, 0.0) + value - first.per_position.get(position, 0.0)
         timeline += [_sample(reading, offset_s - origin_s) for reading in readings]
         offset_s = timeline[-1].at_s
+    if any(has_restarted(readings) for _, readings in measurements):
+        return ServerFigures(timeline=timeline)
     counted = {meaning: value for meaning, value in sums.items() if meaning in ServerFigures.__struct_fields__}
     return ServerFigures(
         **counted, accepted_per_position=[positions[each] for each in sorted(positions)], timeline=timeline

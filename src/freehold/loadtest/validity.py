@@ -9,6 +9,7 @@ from freehold.loadtest.binding import binding_limit
 from freehold.loadtest.measurement import Measurement
 from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import Finding, PointResult
+from freehold.loadtest.server_metrics import has_restarted
 from freehold.loadtest.statistics import slope
 
 MOST_LAG_MS = 10.0
@@ -79,6 +80,11 @@ def _faults(result: PointResult, measurements: Sequence[Measurement]) -> Iterato
 
 
 def _warnings(result: PointResult, measurements: Sequence[Measurement], *, expects_hits: bool) -> Iterator[Finding]:
+    if any(has_restarted(each.readings) for each in measurements):
+        yield Finding(
+            "server_restarted",
+            "a counter of the server's metrics fell: it was restarted meanwhile, and what it counted is unknown",
+        )
     if not result.is_complete:
         yield Finding("interrupted", "interrupted: the figures are of what had ended by then")
     if result.failed and result.failed <= MOST_FAILED * (result.completed + result.failed):
@@ -119,7 +125,14 @@ def _warnings(result: PointResult, measurements: Sequence[Measurement], *, expec
 
 
 def _miscounts(good: Sequence[RequestRecord]) -> Iterator[Finding]:
-    """Answers whose counts contradict each other, or that are shorter than asked for though none of them ended."""
+    """Answers whose counts can't be true or contradict each other, or that have other lengths than asked for."""
+    impossible = sum(each.num_refused_counts > 0 for each in good)
+    if impossible:
+        yield Finding(
+            "impossible_usage",
+            f"usage of {impossible} answers has counts that can't be true (negative, immense, or more cached than "
+            "asked): they count as not told",
+        )
     contradicting = [each for each in good if each.num_ids is not None and each.num_ids != each.num_output]
     if contradicting:
         first = contradicting[0]

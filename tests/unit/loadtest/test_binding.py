@@ -80,3 +80,10 @@ def test_repeats_are_one_average() -> None:
     quiet, busy = readings({**BUSY, "waiting": 0.0}), readings(BUSY)
     assert binding_limit([measured(readings=quiet), measured(readings=busy)]).code == "rows"
     assert binding_limit([measured(readings=quiet), measured(readings=quiet)]).code == "nothing"
+
+
+def test_counts_of_a_restarted_server_are_left_out() -> None:
+    rising = readings(BUSY, preemptions=4, computed=100, recomputed=100)
+    restarted = readings(BUSY, preemptions=-90, computed=100, recomputed=-90)
+    assert binding_limit([measured(readings=rising), measured(readings=restarted)]).code == "kv_thrashing"
+    assert binding_limit([measured(readings=restarted)]).code == "rows"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from freehold.loadtest.server_metrics import Reading, figures_of, read_metrics
+from freehold.loadtest.server_metrics import Reading, figures_of, has_restarted, read_metrics
 
 VLLM = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -82,6 +82,20 @@ def test_counters_are_differences_summed_over_repeats_and_gauges_a_timeline() ->
     assert found.accepted_per_position == [3]
     assert found.prefix_hits is None
     assert [(each.at_s, each.running) for each in found.timeline] == [(0, 1), (1, 4), (2, 0), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("counts", [(1000, 100), (1000, 5, 2000)])
+def test_a_server_that_restarts_within_a_point_leaves_its_counts_unknown(counts: tuple[float, ...]) -> None:
+    sound = [reading(float(at), preemptions=at, prompt_tokens=at, running=9 - at) for at in range(3)]
+    fallen = [reading(float(at), preemptions=count, prompt_tokens=at) for at, count in enumerate(counts)]
+    assert [has_restarted(each) for each in (sound, fallen)] == [False, True]
+    found = figures_of([(0.0, sound), (0.0, fallen)])
+    assert (found.preemptions, found.prompt_tokens, found.accepted_per_position) == (None, None, [])
+    assert len(found.timeline) == 3 + len(counts)
+
+
+def test_numbers_that_are_none_are_passed_over() -> None:
+    assert read_metrics("vllm:num_preemptions_total NaN\nvllm:num_requests_running +Inf", 0.0).values == {}
 
 
 def test_a_server_without_metrics_gives_empty_figures() -> None:

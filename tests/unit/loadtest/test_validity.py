@@ -153,3 +153,13 @@ def test_a_short_run_or_a_closed_loop_is_never_called_saturated() -> None:
 def test_a_burst_is_never_called_saturated() -> None:
     burst = [record(0.0, first_s=float(at), ended_s=at + 1.0) for at in range(1, 60)]
     assert not is_over_saturated(measured(*burst, load=Load(kind="open", request_rate="inf")))
+
+
+def test_a_restarted_server_is_told() -> None:
+    fallen = [Reading(float(at), {"preemptions": count}, {}) for at, count in enumerate((900.0, 0.0))]
+    assert codes(sound(readings=fallen))[1] == {"server_restarted"}
+    assert codes(sound(readings=fallen[::-1]))[1] == set()
+
+
+def test_counts_that_cant_be_are_told() -> None:
+    assert codes(measured(record(), record(1.0, num_refused_counts=2)))[1] == {"impossible_usage"}

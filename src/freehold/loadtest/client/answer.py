@@ -8,6 +8,7 @@ import msgspec
 from freehold.loadtest.client.events import EventReader, EventTooLongError
 from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.refusals import error_message
+from freehold.loadtest.client.usage import TokenCounts, Usage, counts_in
 
 TokenSource = Literal["usage", "ids", "tokenizer", "unknown"]
 
@@ -20,7 +21,7 @@ class _Function(msgspec.Struct):
 
 
 class _ToolCall(msgspec.Struct):
-    index: int = 0
+    index: int | None = 0
     id: str | None = None
     function: _Function | None = None
 
@@ -43,31 +44,14 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
-class Usage(msgspec.Struct):
-    """What the server counted."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
-
-
 class _Verbose(msgspec.Struct):
     """What llama.cpp's server adds with ``verbose``."""
 
-    tokens: list[int] = []
+    tokens: list[int] | None = None
 
 
 class _Event(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     verbose: _Verbose | None = msgspec.field(default=None, name="__verbose")
     usage: Usage | None = None
     error: Any = None
@@ -85,6 +69,7 @@ class Answer:
         first_output_s: when the first one came that wasn't only reasoning.
         ended_s: when the last chunk came that brought tokens or the reason to finish; the last bytes of a whole answer.
         token_ids: if the server tells them.
+        counts: the server's own, those that came last.
         text: of the content, if it is kept.
         tool_calls: in the API's form, if the text is kept.
     """
@@ -95,7 +80,7 @@ class Answer:
         self.first_output_s: float | None = None
         self.ended_s: float | None = None
         self.token_ids: list[int] = []
-        self.usage: Usage | None = None
+        self.counts = TokenCounts()
         self.finish_reason: str | None = None
         self.fingerprint: str | None = None
         self._keeps_text = keeps_text
@@ -157,8 +142,8 @@ class Answer:
         Args:
             count: the tokens of a text, if there is a tokenizer. Only asked if the server tells neither usage nor ids.
         """
-        if self.usage is not None and self.usage.completion_tokens is not None:
-            return self.usage.completion_tokens, "usage"
+        if self.counts.num_output is not None:
+            return self.counts.num_output, "usage"
         if self.token_ids:
             return len(self.token_ids), "ids"
         if count is not None and self._keeps_text:
@@ -170,14 +155,14 @@ class Answer:
             self._is_done = True
             return
         event = self._decode(data)
-        if event.error is not None:
+        if event.error:  # an empty one is none
             raise FailedRequestError("error_event", f"the server sent an error: {error_message(event.error)}")
         self._take_counts(event)
         brings_tokens = ends = brings_output = False
         if event.verbose is not None:
-            self.token_ids.extend(event.verbose.tokens)
+            self.token_ids.extend(event.verbose.tokens or [])
             brings_tokens = bool(event.verbose.tokens)
-        for choice in event.choices:
+        for choice in event.choices or []:
             output, other = self._take_choice(choice)
             brings_output |= output
             brings_tokens |= output or other
@@ -191,7 +176,7 @@ class Answer:
 
     def _take_counts(self, event: _Event) -> None:
         if event.usage is not None:
-            self.usage = event.usage
+            self.counts = counts_in(event.usage)
         if event.system_fingerprint is not None:
             self.fingerprint = event.system_fingerprint
 
@@ -216,9 +201,8 @@ class Answer:
         return brings_output, bool(reasoning or choice.token_ids)
 
     def _take_call(self, part: _ToolCall) -> None:
-        whole = self._calls.setdefault(
-            part.index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-        )
+        index = self._unnumbered(part) if part.index is None else part.index
+        whole = self._calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         whole["id"] = part.id or whole["id"]
         if part.function is not None:
             for name in ("name", "arguments"):
@@ -226,12 +210,20 @@ class Answer:
                 whole["function"][name] += text
                 self._others.append(text)
 
+    def _unnumbered(self, part: _ToolCall) -> int:
+        """Where a part of a call without a number belongs: to the last call, unless it has an id of its own."""
+        last = max(self._calls, default=0)
+        is_new = last in self._calls and part.id and part.id != self._calls[last]["id"]
+        return last + 1 if is_new else last
+
     @staticmethod
     def _decode(data: bytes) -> _Event:
         try:
             return _decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise FailedRequestError("malformed", f"{data[:80]!r} is no part of an answer: {error}") from None
+        except RecursionError:
+            raise FailedRequestError("malformed", f"{data[:80]!r} is nested too deeply for an answer") from None
 
 
 def _text_in(content: str | list[Any] | None) -> str | None:

@@ -104,7 +104,9 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
-            self._fail(cause if isinstance(cause, FailedRequestError) else error)
+            if not isinstance(cause, FailedRequestError):
+                cause = FailedRequestError("malformed", f"the answer can't be read: {cause!r}")
+            self._fail(cause)
         except httptools.HttpParserError as error:
             self._fail(FailedRequestError("malformed", f"that is no HTTP: {error}"))
 

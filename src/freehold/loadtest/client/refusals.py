@@ -10,14 +10,17 @@ _MOST_TEXT = 200
 
 def error_message(error: Any) -> str:
     """The text in what a server calls an error."""
-    return str(error.get("message", error) if isinstance(error, dict) else error)
+    try:
+        return str(error.get("message", error) if isinstance(error, dict) else error)
+    except RecursionError:
+        return "an error that is nested too deeply to be shown"
 
 
 def message_in(body: bytes) -> str:
     """The message in an error's body, whichever shape the server gives it; "" if there is none."""
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     if not isinstance(answer, dict):
         return ""

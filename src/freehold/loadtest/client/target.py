@@ -56,7 +56,7 @@ def read_target(url: str, key: str = "", headers: tuple[str, ...] = (), *, is_in
         is_insecure: certificates aren't checked.
 
     Raises:
-        ConfigError: no HTTP URL, or no header.
+        ConfigError: no HTTP URL, one with parts that requests would lose, or no header.
     """
     try:
         parts = urlsplit(url)
@@ -65,6 +65,13 @@ def read_target(url: str, key: str = "", headers: tuple[str, ...] = (), *, is_in
         parts, port = urlsplit(""), 0
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
         raise ConfigError(f"--base-url can't be {shown(url)}: it is http://host:port or https://host of a server")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(
+            "--base-url can't hold a user or a password; send them as a header: --header 'Authorization=Basic …'"
+        )
+    if parts.query or parts.fragment:
+        kind = "a query (?…)" if parts.query else "a fragment (#…)"
+        raise ConfigError(f"--base-url can't end in {kind}: requests put their own paths behind it; leave that out")
     lines = [f"Authorization: Bearer {key}"] if key else []
     for header in headers:
         name, sign, value = header.partition("=")

@@ -82,7 +82,7 @@ class _Tokenizer:
             with self._connection.getresponse() as response:
                 answer = response.read()
                 return msgspec.json.decode(answer, type=_Tokenized) if response.status == http.HTTPStatus.OK else None
-        except (OSError, http.client.HTTPException, msgspec.DecodeError):
+        except (OSError, http.client.HTTPException, msgspec.DecodeError, RecursionError):
             self.close()
             return None
 
