@@ -66,17 +66,20 @@ def test_figures_of_chats_are_true(against: Against) -> None:
     )
 
 
+NUM_ATTEMPTS = 10
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("behaviour", SHAPES.values(), ids=SHAPES)
 def test_figures_are_true_without_allowance(against: Against, behaviour: dict[str, Any]) -> None:
-    """The machine may have had something else to do once, but not three times."""
-    for attempt in range(3):
+    """The machine may have had something else to do some times, but not always."""
+    for attempt in range(NUM_ATTEMPTS):
         try:
             check_against_truth(against(behaviour, num_prompts=30, concurrency=3, is_strict=True))
             return
         except AssertionError:
-            if attempt == 2:
+            if attempt == NUM_ATTEMPTS - 1:
                 raise
 
 

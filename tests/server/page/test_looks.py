@@ -76,6 +76,7 @@ def test_the_live_view_can_be_read_by_everyone(asked: Server, visit: Visit) -> N
 def test_marks_stand_out_from_their_ground(asked: Server, visit: Visit, scheme: str) -> None:
     """Lines, areas, stages and severities: a contrast of 3 with what they lie on."""
     page = visit(asked, told=hour(asked), color_scheme=scheme)
+    expect(page.locator(".chart").first).to_be_visible()
     names = ["series-1", "series-2", "series-3", "series-4", "area-1", "area-3", "edge", "accent", *SEVERITIES]
     script = """names => { const node = document.createElement('i'); document.querySelector('.chart').append(node);
       return names.map(name => { node.textContent = name; node.style.color = `var(--${name})`;
