@@ -19,7 +19,7 @@ from freehold import config_file, record_settings, tracing_settings
 from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
-from freehold.setting_kinds import format_size, parse_size
+from freehold.setting_kinds import format_size, format_span, parse_size, parse_span
 from freehold.settings import DEFAULT_MODEL, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting
 
 DEFAULT_KV_BYTES = 512 << 20
@@ -224,6 +224,8 @@ def _shown(name: str, value: Any) -> str:
         return ", ".join(value)
     if setting.is_switch:
         return str(value).lower()
+    if setting.kind.parse is parse_span and isinstance(value, float):
+        return format_span(value)
     return format_size(value) if setting.kind.parse is parse_size and isinstance(value, int) else str(value)
 
 

@@ -44,6 +44,12 @@ def parse_span(text: str) -> float:
     return float(int(match[1]) * _SPANS_S[match[2]])
 
 
+def format_span(seconds: float) -> str:
+    """Whole seconds as `parse_span` reads them, in the largest unit of up to a day that they fill: ``7d``."""
+    unit = next((name for name in "dhm" if seconds % _SPANS_S[name] == 0), "s")
+    return f"{seconds / _SPANS_S[unit]:g}{unit}"
+
+
 def format_size(num_bytes: int) -> str:
     """Bytes for people: ``512 MiB``."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

@@ -14,6 +14,7 @@ from freehold.cli.record import app
 from freehold.errors import UserError
 from freehold.observe.record.hashes import BLOCK_TOKENS
 from freehold.protocol import RequestId, StepRows
+from freehold.replay.report import Differing, Report, lines
 
 
 @pytest.fixture
@@ -75,6 +76,7 @@ def test_show_text_asks_the_named_model(folder: Path, monkeypatch: pytest.Monkey
     shown = run("show", "1-1", str(folder), "--text", "--model", "m")
     assert "prompt: 'm:515'" in shown
     assert "answer: 'm:1'" in shown
+    assert shown.index("answer:") < shown.index("parameters"), "what is wanted comes before what there is much of"
     assert "prompt:" not in run("show", "1-3", str(folder), "--text", "--model", "m"), "there is none in metadata"
 
 
@@ -90,6 +92,16 @@ def test_export_as_json_lines(folder: Path, tmp_path: Path) -> None:
     assert Counter(line["outcome"] for line in lines) == {"finished": 3, "failed": 1, None: 1}
     assert "can't write to" in run("export", str(folder), "-o", str(tmp_path / "no folder" / "x"), fails=True)
     assert "mooncake" in run("export", str(folder), "--format", "csv", fails=True)
+    text = run("export", str(folder), "--format", "mooncake", "--text", "-o", str(output), fails=True)
+    assert "leave out --text" in text
+    assert output.read_text(), "nothing was begun"
+
+
+def test_export_says_how_many_it_wrote(folder: Path, tmp_path: Path) -> None:
+    for flags, said in (((), "5 of 5"), (("--key", "alice"), "2 of 5"), (("--key", "zzz"), "0 of 5"),
+                        (("--format", "mooncake"), "3 of 5")):  # fmt: skip
+        result = CliRunner().invoke(app, ["export", str(folder), "-o", str(tmp_path / "out"), *flags])
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{said} recorded requests\n")
 
 
 def test_export_as_a_mooncake_trace_has_lengths_and_shared_blocks_alone(folder: Path) -> None:
@@ -109,3 +121,32 @@ def test_replay_needs_a_model_and_something_to_compare(folder: Path, tmp_path: P
     assert "/models/m" in replay(str(folder)), "where the model was when it was recorded"
     assert "fast or recorded" in replay(str(folder), "--timing", "slow")
     assert "there is no recording" in replay(str(tmp_path / "none"))
+    for report in (tmp_path / "none" / "x.json", tmp_path):
+        assert f"the report can't be written to {report}" in replay(str(folder), "--report", str(report)), "at once"
+
+
+def test_reports_count_in_words() -> None:
+    one = Report(
+        recording="r",
+        fingerprint="f",
+        runs=[],
+        num_requests=1,
+        num_compared=1,
+        num_tokens=1,
+        num_partial=1,
+        num_differing=0,
+    )
+    assert next(lines(one)).startswith("1 request: 1 compared (1 token, 1 request up to where it was broken off) in")
+    two = Report(
+        recording="r",
+        fingerprint="f",
+        runs=[],
+        num_requests=2,
+        num_compared=2,
+        num_tokens=3,
+        num_partial=2,
+        num_differing=0,
+    )
+    assert next(lines(two)).startswith("2 requests: 2 compared (3 tokens, 2 requests up to where they were broken off)")
+    one.num_differing, one.differing = 1, [Differing(record_id="1-1", request_id="a", cause="c", failure="it failed")]
+    assert "1 request differs; the first: request 1-1 (a): it failed" in list(lines(one))

@@ -57,6 +57,7 @@ def check_refused(answer: Answer, place: str, sent: Any, code: str | None = None
     assert len(answer.body) < 2000, shown
     error: dict[str, Any] = answer.json["error"]
     assert error["type"] == "invalid_request_error", shown
+    assert "matching regex" not in error["message"], shown
     if "code" in error:  # Anthropic's errors have none
         assert (error["param"] or "").startswith(place), shown
         assert code in (None, error["code"]), shown

@@ -86,6 +86,15 @@ def test_durations_are_short(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 
 
+def test_of_a_long_id_the_end_is_shown(busy: LiveAnswer) -> None:
+    lines = [msgspec.structs.replace(busy.requests.live[0], id=f"bench-1-1-0-{number}") for number in (104, 105)]
+    many = msgspec.structs.replace(busy, requests=msgspec.structs.replace(busy.requests, live=lines))
+    for width, plain, ids in ((80, False, ["…h-1-1-0-104", "…h-1-1-0-105"]), (80, True, ["~h-1-1-0-104"]),
+                              (100, True, ["bench-1-1-0-104 ", "bench-1-1-0-105 "])):  # fmt: skip
+        text = "\n".join(lines_of(many, width, 24, plain=plain))
+        assert all(text.count(id) == 1 for id in ids), text
+
+
 def test_bars_show_the_newest_and_whatever_is_not_nothing() -> None:
     assert bars([9.0, 0.0, 0.001, 4.0, 8.0], 4, plain=False) == " ▁▄█"
     assert bars([0.0, 0.0], 4, plain=False) == "  "

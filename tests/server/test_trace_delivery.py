@@ -54,7 +54,13 @@ def refusing(status: int) -> Iterator[str]:
         yield receiver.url
 
 
-TROUBLES = {"down": closed_port, "silent": silent_port, "500": lambda: refusing(500), "401": lambda: refusing(401)}
+TROUBLES = {
+    "down": closed_port,
+    "silent": silent_port,
+    "500": lambda: refusing(500),
+    "503": lambda: refusing(503),
+    "401": lambda: refusing(401),
+}
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -85,6 +91,24 @@ def test_an_endpoint_in_trouble_costs_spans_alone(
     if trouble == "401":
         assert "401" in lines[0]
         assert url in lines[0]
+
+
+@pytest.mark.parametrize(("trouble", "said"), [("down", "Connection refused"), ("503", "Service Unavailable")])
+def test_what_was_tried_again_in_vain_is_told_with_its_cause(
+    start: Start, trouble: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing, "LINGER_S", 0.01)
+    monkeypatch.setattr(lifecycle, "LAST_SPANS_S", 0.2)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # it tries again after a second at most 1.2
+    caplog.set_level(logging.WARNING)
+    with TROUBLES[trouble]() as url:
+        server = start(tracing=TracingConfig(endpoint=url))
+        server.says("a few words")
+        assert server.complete(max_tokens=4).status_code == 200
+        wait_until(lambda: "can't be sent" in caplog.text)
+        server.stop()
+    (line,) = [record.getMessage() for record in caplog.records if "can't be sent" in record.getMessage()]
+    assert line.startswith(f"traces of 1 requests can't be sent to {url}: {said} (")
 
 
 def test_a_slow_endpoint_gets_all_in_the_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ from freehold.backends.script import FailStep
 from freehold.config import EngineConfig, TracingConfig
 from freehold.engine.remote import ProcessEngine
 from freehold.files.vocabulary import TextAssets
+from freehold.grammar.compiler import GrammarCompiler
 from freehold.logs import JsonFormatter
 
 STAGES = ["queue", "prefill", "decode"]
@@ -166,6 +168,29 @@ def test_calls_of_tools_are_counted_and_not_shown(traced: Traced, stream: bool) 
     assert say["freehold.num_tool_calls"] == 1
     assert "Oslo" not in repr(say)
     assert "weather" not in repr(say)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_compiling_has_a_span_of_its_own(traced: Traced, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_it, slow_s = GrammarCompiler.compile, 0.2
+
+    def compile_slowly(*args: Any, **fields: Any) -> Any:
+        time.sleep(slow_s)
+        return compile_it(*args, **fields)
+
+    monkeypatch.setattr(GrammarCompiler, "compile", compile_slowly)
+    traced.server.says("{}")
+    asks = {"messages": traced.server.messages} if "chat" in path else {"prompt": traced.server.hi}
+    answer = traced.post(
+        path, f"compiled-{path.count('/')}", response_format={"type": "json_object"}, max_tokens=9, **asks
+    )
+    assert answer.status_code == 200, answer.text
+    _, within = traced.request(f"compiled-{path.count('/')}")
+    assert [one.name for one in within] == ["tokenize", "compile", *STAGES]
+    tokenize, compiling, queue = within[:3]
+    assert compiling.ended_s - compiling.begun_s >= slow_s
+    assert tokenize.ended_s <= compiling.begun_s < compiling.ended_s <= queue.begun_s
+    assert tokenize.ended_s + slow_s > queue.begun_s - (compiling.ended_s - compiling.begun_s), "no gap is as long"
 
 
 @pytest.mark.parametrize("stream", [False, True])

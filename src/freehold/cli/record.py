@@ -105,6 +105,9 @@ def export(
 
     if form not in FORMATS:
         raise ConfigError(f"format can't be {form!r}; say {' or '.join(FORMATS)}")
+    if text and form == "mooncake":
+        raise ConfigError("Mooncake's format holds no text; leave out --text, or say --format jsonl")
+    num_written = 0
     with _opened(recording) as opened, _output(output) as file:
         is_wanted = _filter(since, until, key, outcome)
         wanted = (each for each in opened.requests() if is_wanted(each))
@@ -123,6 +126,9 @@ def export(
         )
         for line in lines:
             file.write(msgspec.json.encode(line).decode() + "\n")
+            num_written += 1
+        total = len(opened)
+    print(f"{num_written} of {total} recorded requests", file=sys.stderr)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """``freehold replay``."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,6 +53,8 @@ def replay(
 
     if timing not in TIMINGS:
         raise ConfigError(f"timing can't be {timing!r}; say {' or '.join(TIMINGS)}")
+    if report is not None:
+        _check_writable(report)
     with open_recording(recording_path(recording)) as opened:
         for fault in opened.faults:
             print(f"note: {printable(fault)}")
@@ -68,6 +71,23 @@ def replay(
         _write(report, msgspec.json.format(msgspec.json.encode(found)))
     if found.num_differing:
         raise typer.Exit(EXIT_DIFFERENT)
+
+
+def _check_writable(path: Path) -> None:
+    """Before the work, of which nothing would be left.
+
+    Raises:
+        ResourceError: a file can't be written there.
+    """
+    if path.is_dir():
+        reason = "it is a folder"
+    elif not path.parent.is_dir():
+        reason = f"there is no folder {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        reason = "permission denied"
+    else:
+        return
+    raise ResourceError(f"the report can't be written to {path}: {reason}")
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -90,7 +90,7 @@ def frame(
     if keys:
         parts += [Text(), _keys(keys)]
     num_left = height - (_NUM_TALL_LINES + len(keys) if is_tall else _NUM_SHORT_LINES)
-    parts += [Text(), _requests(answer, past, width, max(MIN_REQUESTS, num_left))]
+    parts += [Text(), _requests(answer, past, width, max(MIN_REQUESTS, num_left), plain=plain)]
     return Group(*parts)
 
 
@@ -167,17 +167,17 @@ def _keys(keys: Iterable[KeyUse]) -> Table:
     return table
 
 
-def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int) -> Table:
+def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int, *, plain: bool) -> Table:
     """The requests that run, oldest first, then those that ended, newest first."""
     table = _table(("request", "left"), ("key", "left"), ("stage", "left"), ("age", "right"), ("prompt", "right"),
                    ("cached", "right"), ("out", "right"), ("first", "right"), ("unread", "right"))  # fmt: skip
-    table.columns[0].width = max(12, width - 68)
+    id_width = table.columns[0].width = max(12, width - 68)
     table.columns[1].max_width = 10
     live = answer.requests.live[:num_lines]
     for line in (*live, *list(past.ended)[::-1][: num_lines - len(live)]):
         age_s = answer.now.at - line.at if line.ended_s is None else line.ended_s
         table.add_row(
-            Text(line.id, overflow="crop"),
+            Text(end_of(line.id, id_width, plain=plain)),
             Text(line.key or "-", overflow="crop"),
             Text(line.outcome if line.stage == "ended" else line.stage, overflow="crop"),
             duration(max(0.0, age_s)),
@@ -196,6 +196,11 @@ def _table(*columns: tuple[str, str]) -> Table:
     for name, justify in columns:
         table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True, overflow="crop")
     return table
+
+
+def end_of(name: str, width: int, *, plain: bool) -> str:
+    """A name that may be too long. Those of one program differ in their ends."""
+    return name if len(name) <= width else ("~" if plain else "…") + name[1 - width :]
 
 
 def bars(values: Sequence[float], width: int, *, plain: bool) -> str:

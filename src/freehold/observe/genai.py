@@ -90,6 +90,7 @@ LANGFUSE_TAGS: Final = "langfuse.trace.tags"
 # Ours.
 STAGES: Final = ("queue", "prefill", "decode")
 TOKENIZE: Final = "tokenize"
+COMPILE: Final = "compile"
 ANSWER_INDEX: Final = "freehold.answer.index"
 NUM_PREEMPTIONS: Final = "freehold.num_preemptions"
 NUM_TOOL_CALLS: Final = "freehold.num_tool_calls"

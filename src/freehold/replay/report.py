@@ -163,8 +163,9 @@ def lines(report: Report) -> Iterator[str]:
         what = "; ".join(map(str, run.changes)) or "all as now"
         yield f"run {run.run}: recorded with {run.fingerprint}, replayed with {report.fingerprint}: {what}"
     yield (
-        f"{report.num_requests} requests: {report.num_compared} compared ({report.num_tokens} tokens, "
-        f"{report.num_partial} requests up to where they were broken off) in {report.duration_s:.1f} s"
+        f"{_number(report.num_requests, 'request')}: {report.num_compared} compared "
+        f"({_number(report.num_tokens, 'token')}, {_number(report.num_partial, 'request')} up to where "
+        f"{'it was' if report.num_partial == 1 else 'they were'} broken off) in {report.duration_s:.1f} s"
     )
     if report.skipped:
         yield f"not compared: {_counts(report.skipped)}"
@@ -178,7 +179,8 @@ def lines(report: Report) -> Iterator[str]:
         yield "no differences: every id, log probability and digest of logits is the same"
         return
     first = report.differing[0]
-    yield f"{report.num_differing} requests differ; the first: {first}"
+    differ = "1 request differs" if report.num_differing == 1 else f"{report.num_differing} requests differ"
+    yield f"{differ}; the first: {first}"
     yield f"likely cause: {first.cause}"
     for differing in report.differing[1:10]:
         yield f"also {differing}"
@@ -205,6 +207,10 @@ def _side(side: Side, found: Difference) -> str:
         return score or "none"
     what = "its end" if side.token_id is None else f"id {side.token_id}"
     return f"{what} ({score})" if score else what
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _count(counts: dict[str, int], name: str) -> None:

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from freehold.errors import RequestError
 from freehold.serve.entrance.record import record_of
 from freehold.serve.failure import HttpError
+from freehold.serve.field_types import PATTERNS
 from freehold.serve.lanes import LONG_BYTES, TextLanes
 from freehold.serve.reply import ClientLeftError, while_connected
 from freehold.serve.schema import Body
@@ -32,6 +33,8 @@ _HALF_PAIR = re.compile(
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
+
+_WORDS_OF_PATTERNS = {f"Expected `str` matching regex {pattern!r}": words for pattern, words in PATTERNS.items()}
 
 _AT = re.compile(r"\(byte (?P<at>[0-9]+)\)")
 _NO_NUMBER = re.compile(rb"NaN|Infinity")
@@ -217,6 +220,8 @@ def _named(text: str) -> RequestError:
     if what == "Invalid enum value 'image_url'" or (path.endswith(".type") and ".content[" in path):
         what = f"{what}; the content may have text parts only"
     subject = path or "the body"
+    if words := _WORDS_OF_PATTERNS.get(what):
+        return RequestError(f"{subject}: {words}", param=path or None, code="invalid_value")
     return RequestError(f"{subject}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")
 
 

@@ -73,7 +73,7 @@ async def create_completion(request: Request) -> Response | ASGIApp:
         prompts = await while_connected(request.receive, encoding)
         record.tokenized_s = time.monotonic()
         ids = [prompt.ids for prompt in prompts]
-        grammar = await compile_grammar(service, request.receive, wanted(body))
+        grammar = await compile_grammar(service, request.receive, wanted(body), record)
         jobs = plan_jobs(
             service, head.id, ids, params, seed=head.seed, param="prompt", handling=handling, grammar=grammar
         )

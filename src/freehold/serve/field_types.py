@@ -1,7 +1,7 @@
 """Types of fields of requests, with the bounds that the OpenAPI document tells.
 
 The bounds are those of `freehold.text.params`, which checks them: decoding doesn't, since its messages would name no
-remedy.
+remedy. It checks patterns, which have their messages here.
 """
 
 from typing import Annotated, Any
@@ -28,6 +28,12 @@ RETENTIONS_S: dict[str, float] = {"in_memory": 600.0, "in-memory": 600.0, "24h":
 
 MAX_CACHE_KEY = 256
 """Characters."""
+
+
+TOOL_NAME = r"^[a-zA-Z0-9_.-]{1,128}$(?!\n)"
+"""In Python, `$` alone would let a line feed pass at the end."""
+PATTERNS = {TOOL_NAME: "a name has 1 to 128 characters of a-z, A-Z, 0-9, _, . and -"}
+"""Patterns that decoding checks, and what clients are told instead of them."""
 
 
 def told(**keywords: Any) -> Meta:

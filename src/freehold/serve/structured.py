@@ -1,5 +1,6 @@
 """From what a body asks of its answers to a grammar for the engine."""
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from starlette.types import Receive
 from freehold.errors import RequestError
 from freehold.grammar.constraint import Choice, Constraint, JsonObject, JsonSchema, Lark, Regex
 from freehold.protocol import Grammar, Trigger
+from freehold.serve.entrance.record import Record
 from freehold.serve.reply import while_connected
 from freehold.serve.schema import SamplingFields
 from freehold.serve.service import Service
@@ -47,8 +49,8 @@ def wanted(body: SamplingFields) -> Wanted | None:
     return by_format or by_vllm
 
 
-async def compile_grammar(service: Service, receive: Receive, wish: Wanted | None) -> Grammar | None:
-    """The grammar of what is wanted, unless the client leaves first.
+async def compile_grammar(service: Service, receive: Receive, wish: Wanted | None, record: Record) -> Grammar | None:
+    """The grammar of what is wanted, unless the client leaves first. The record's notes say how long it took.
 
     Raises:
         RequestError: as from `GrammarCompiler.compile`.
@@ -63,7 +65,12 @@ async def compile_grammar(service: Service, receive: Receive, wish: Wanted | Non
         after_id=wish.after_id,
         trigger=wish.trigger,
     )
-    return await while_connected(receive, service.lanes.compile(compile_it))
+    began_s = time.monotonic()
+    try:
+        return await while_connected(receive, service.lanes.compile(compile_it))
+    finally:
+        if record.notes is not None:
+            record.notes.compiled_s = began_s, time.monotonic()
 
 
 def _of_format(chosen: ResponseFormat) -> Wanted | None:

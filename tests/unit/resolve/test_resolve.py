@@ -9,7 +9,7 @@ from freehold import resolve
 from freehold.config import EngineConfig
 from freehold.errors import ConfigError, ModelNotFoundError, ResourceError
 from freehold.machine import Machine
-from freehold.setting_kinds import parse_size
+from freehold.setting_kinds import format_span, parse_size, parse_span
 from freehold.settings import SETTINGS
 
 GIB = 1 << 30
@@ -220,6 +220,19 @@ def test_file_that_is_not_toml(model: Path, tmp_path: Path, text: str | bytes) -
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError, match=r"broken\.toml"):
         resolve.serve_config({"model": str(model)}, file, MACHINE)
+
+
+def test_spans_are_shown_as_they_are_read() -> None:
+    for text, shown in (
+        ("7d", "7d"),
+        ("1w", "7d"),
+        ("36h", "36h"),
+        ("48h", "2d"),
+        ("90m", "90m"),
+        ("999999s", "999999s"),
+    ):
+        assert format_span(parse_span(text)) == shown
+        assert parse_span(shown) == parse_span(text)
 
 
 def test_file_that_is_missing(model: Path, tmp_path: Path) -> None:

@@ -55,6 +55,9 @@ def details(recorded: RecordedRequest, steps: Sequence[Stepped], to_text: ToText
     yield f"request {begun.request_id} of {begun.http_id}, key {begun.key_id or 'none'}, recorded in {begun.detail}"
     yield f"model {header.model_name}, fingerprint {header.info.fingerprint}, version {header.info.identity.version}"
     yield f"began {moment(recorded.began_unix_s)} UTC, {outcome(recorded)}"
+    if to_text is not None and begun.generate is not None:
+        yield f"prompt: {to_text(begun.generate.prompt_ids)!r}"
+        yield f"answer: {to_text(ended.token_ids if ended else ())!r}"
     traits = begun.traits
     shown = {name: getattr(traits, name) for name in traits.__struct_fields__}
     yield "parameters " + ", ".join(f"{name} {value}" for name, value in shown.items() if value not in (None, False, 0))
@@ -69,9 +72,6 @@ def details(recorded: RecordedRequest, steps: Sequence[Stepped], to_text: ToText
             yield f"message: {ended.message}"
         yield from _stages(recorded)
     yield from _steps(recorded, steps)
-    if to_text is not None and begun.generate is not None:
-        yield f"prompt: {to_text(begun.generate.prompt_ids)!r}"
-        yield f"answer: {to_text(ended.token_ids if ended else ())!r}"
 
 
 def moment(unix_s: float) -> str:

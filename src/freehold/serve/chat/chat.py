@@ -101,7 +101,7 @@ async def answer(request: Request, body: ChatRequest, num_bytes: int, surface: S
             pinning = service.lanes.run(num_bytes, surface.pin, service, prompt_ids)
             handling = replace(handling, pin=await while_connected(request.receive, pinning))
         wish = answer_wish(service.dialect, wanted(body), use, prompt_ids)
-        grammar = await compile_grammar(service, request.receive, wish)
+        grammar = await compile_grammar(service, request.receive, wish, record)
         jobs = plan_jobs(
             service, head.id, [prompt_ids], params, seed=head.seed, param="messages", handling=handling, grammar=grammar
         )

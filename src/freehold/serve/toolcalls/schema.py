@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from freehold.serve.field_types import TOOL_NAME
+
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     """A call that the assistant made; `arguments` is JSON in a string."""
@@ -21,8 +23,7 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-# In Python, `$` alone would let a line feed pass at the end.
-ToolName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9_.-]{1,128}$(?!\n)")]
+ToolName = Annotated[str, msgspec.Meta(pattern=TOOL_NAME)]
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -83,7 +83,9 @@ class OtlpTracer:
         self._exporter = OTLPSpanExporter(endpoint=config.endpoint, headers=dict(config.headers))
         self._complaints = _Complaints()
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # what it warns of, clients bring about
-        logging.getLogger(_EXPORTER_LOG).addFilter(self._complaints)
+        exporter_log = logging.getLogger(_EXPORTER_LOG)
+        exporter_log.setLevel(logging.WARNING)  # before it gives up it warns, and only then says of what
+        exporter_log.addFilter(self._complaints)
 
     def place(self, headers: Mapping[str, str], name: str, attributes: Attributes) -> Place | None:
         """The place of a request in the trace that it brings along, or in a new one; None if it isn't traced.
@@ -117,6 +119,7 @@ class OtlpTracer:
                 num_faulty += 1
                 _log.exception("request %s has no spans", record.request_id)
             time.sleep(0)  # lets the event loop's thread have its turn
+        self._complaints.forget()
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
             return num_faulty
         self._complaints.complain(self._endpoint, len(ended))
@@ -175,21 +178,38 @@ class _Complaints(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reason = ""
+        self._reason = self._passing = ""
         self._said_s = -COMPLAINT_S
         self._num_lost = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        self._reason = record.getMessage()
+        if isinstance(record.msg, str) and record.msg.startswith("Transient error"):
+            self._passing = _cause(record.args[0]) if isinstance(record.args, tuple) and record.args else ""
+        else:
+            self._reason = record.getMessage()
         return False
+
+    def forget(self) -> None:
+        """Spans are about to be sent."""
+        self._reason = self._passing = ""
 
     def complain(self, endpoint: str, num_lost: int) -> None:
         """Requests' spans couldn't be sent."""
         self._num_lost += num_lost
         if time.monotonic() - self._said_s < COMPLAINT_S:
             return
-        _log.warning("traces of %d requests can't be sent to %s: %s", self._num_lost, endpoint, self._reason)
+        # What it tried again and again it gives up without a word on why.
+        reason = f"{self._passing} ({self._reason})" if self._passing else self._reason
+        _log.warning("traces of %d requests can't be sent to %s: %s", self._num_lost, endpoint, reason)
         self._said_s, self._num_lost = time.monotonic(), 0
+
+
+def _cause(error: object) -> str:
+    """What an attempt failed of: a status in words, or what the system said, which libraries wrap several times."""
+    while isinstance(error, BaseException) and (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or str(error) or type(error).__name__
 
 
 def _ns(notes: RequestNotes, moment_s: float) -> int:

@@ -1,7 +1,7 @@
 """From what was noted of a request to its span and the spans within: names, moments and attributes.
 
-A request's span holds one of its text's way to ids, and for each answer those of its stages: it waits (queue), its
-prompt is computed (prefill), it grows (decode).
+A request's span holds one of its text's way to ids, one of compiling what answers must be, and for each answer those
+of its stages: it waits (queue), its prompt is computed (prefill), it grows (decode).
 """
 
 from collections.abc import Iterator
@@ -36,6 +36,8 @@ def spans_within(notes: RequestNotes, record: Record) -> Iterator[Within]:
     """All of a request's, those of one answer in their order."""
     if notes.asked is not None and record.tokenized_s is not None:
         yield Within(genai.TOKENIZE, notes.asked.understood_s, record.tokenized_s, {})
+    if notes.compiled_s is not None:
+        yield Within(genai.COMPILE, *notes.compiled_s, {})
     for index, answer in enumerate(notes.answers):
         if answer.finish is not None and answer.finish.stages is not None:
             yield from _stages(index, answer.finish.stages, answer, record.queued_s)
