@@ -249,11 +249,13 @@ def _hit_rates(a: PointResult, b: PointResult) -> tuple[float, float] | None:
 
 
 def _without_cache_effects(a: PointResult, b: PointResult, found: Iterator[Difference]) -> Iterator[Difference]:
-    """The differences; none is called better or worse in favour of the run with the fuller cache."""
+    """The differences; none is called better or worse in favour of the run with the fuller cache, nor no difference at
+    all where one repeat can't tell."""
     rates = _hit_rates(a, b)
     explained = None if rates is None else ("better" if rates[1] > rates[0] else "worse")
     for each in found:
-        yield replace(each, verdict="cached") if each.verdict == explained else each
+        is_unknown = explained is not None and each.interval is None
+        yield replace(each, verdict="cached") if is_unknown or each.verdict == explained else each
 
 
 def _cache_warning(point: PointComparison) -> str | None:

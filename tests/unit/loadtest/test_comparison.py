@@ -161,6 +161,7 @@ def test_what_a_fuller_cache_explains_is_neither_better_nor_worse():
     for first, second, rates in ((cold, warm, "0% of A's prompts cached and 98%"), (warm, cold, "98% of A's")):
         found = compare(first, second)
         assert kinds(found) == {"cached"}
+        assert {each.verdict for each in found.points[0].differences if each.interval is None} == {"cached"}
         text, page = comparison_text(found), Page(comparison_page(found)).text
         assert f"WARNING: 8 at a time: the server had {rates}" in text
         assert "--warm-cache" in page

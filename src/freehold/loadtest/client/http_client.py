@@ -124,7 +124,7 @@ def _unreachable(url: str, error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of {url} isn't trusted ({error.verify_message}); --insecure takes it unchecked"
     if isinstance(error, ssl.SSLError):
-        return f"no TLS connection to {url} came about; if the server there has no certificate, write http://"
+        return f"no TLS connection to {url} came about; if the server speaks plain HTTP, write http://"
     reason = error.strerror if isinstance(error, socket.gaierror) else error.errno and os.strerror(error.errno)
     reached = f"no server answers at {url}" + (f": {reason}" if reason else "")
     return f"{reached}; start one with `freehold serve`, or name another with --base-url"

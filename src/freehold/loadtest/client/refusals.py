@@ -31,6 +31,7 @@ def refusal(status: int, body: bytes) -> str:
     """A refused request in one line: its status, and what the server says unless that is a page or nothing."""
     text = body[:_MOST_TEXT].decode(errors="replace").strip()
     said = message_in(body) or ("" if text.startswith(("<", "{", "[")) else " ".join(text.split()))
+    said = said if len(said) <= _MOST_TEXT else f"{said[:_MOST_TEXT]}…"
     return f"HTTP {status}: {said or _phrase(status)}"
 
 
@@ -50,7 +51,7 @@ def remedy(status: int | None, model: str, listed: tuple[str, ...], *, has_field
     if status == HTTPStatus.NOT_FOUND:
         return "; check --base-url, --endpoint and --backend"
     if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY) and has_fields:
-        return "; check --extra-body and --temperature"
+        return "; further fields come from --extra-body or --temperature"
     return ""
 
 
