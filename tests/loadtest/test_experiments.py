@@ -137,14 +137,14 @@ def test_what_was_found_is_printed_and_written(tmp_path: Path) -> None:
     assert "prefers-color-scheme" in picture.read_text()
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.3], ids=["before any request ended", "after some"])
+@pytest.mark.parametrize("after_s", [0.0, 0.6], ids=["before any request ended", "after some"])
 def test_ctrl_c_ends_an_experiment_as_it_ends_other_commands(stub: StubServer, after_s: float) -> None:
     def interrupt(_told: str) -> None:
         asyncio.get_running_loop().call_later(after_s, os.kill, os.getpid(), signal.SIGINT)
 
     loads = [Load(kind="closed", concurrency=1)]
-    fields = {"stub": {"first_s": 0.05}}
-    options = BenchOptions(base_url=stub.url, loads=loads, seed=1, num_prompts=400, num_warmups=0, fields=fields)
+    fields = {"stub": {"first_s": 0.01}}
+    options = BenchOptions(base_url=stub.url, loads=loads, seed=1, num_prompts=2000, num_warmups=0, fields=fields)
     with pytest.raises(KeyboardInterrupt):
         load_test(options, Setting("stub", tell=interrupt))
 
