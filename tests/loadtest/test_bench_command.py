@@ -74,7 +74,7 @@ def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(stub: StubServer, tmp_pat
             asked |= {key for key in stub.truth() if key.startswith("bench-")}
         running.send_signal(signal.SIGINT)
         printed, _ = running.communicate(timeout=60)
-    assert running.returncode == 0
+    assert running.returncode == 130
     assert "interrupted" in printed
     assert f"--resume {tmp_path / 'found.sqlite'}" in printed
     cut = read_result(tmp_path / "found.json")
@@ -85,6 +85,42 @@ def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(stub: StubServer, tmp_pat
     whole = read_result(tmp_path / "found.json")
     assert [(point.completed, point.is_complete) for point in whole.points] == [(20, True), (20, True)]
     assert whole.points[0].duration == cut.points[0].duration
+
+
+@pytest.mark.parametrize(("status", "code"), [([500], 1), ([500, 200], 0)])
+def test_the_exit_code_tells_whether_any_request_succeeded(tmp_path: Path, status: list[int], code: int) -> None:
+    with StubServer("--default", json.dumps([{"status": each} for each in status])) as failing:
+        done = run(
+            tmp_path, "--base-url", failing.url, "--num-prompts", "4", "--max-concurrency", "2", "--num-warmups", "0",
+            "--random-input-len", "4", "--random-output-len", "2", "--quiet",
+        )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert ("no request succeeded" in done.stdout) == (code == 1)
+    assert done.stderr == ""
+
+
+def test_ctrl_c_before_any_request_ended_says_how_to_go_on(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    behaviours = [{"first_s": 60}, {}]  # the second one after going on
+    with StubServer("--default", json.dumps(behaviours)) as stub:
+        arguments = command(
+            "--base-url", stub.url, "--num-prompts", "1", "--max-concurrency", "1", "--num-warmups", "0",
+            "--random-input-len", "4", "--random-output-len", "2", "--quiet", "--result-filename", found,
+        )  # fmt: skip
+        with subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+        ) as running:
+            while not any(key.startswith("bench-") for key in stub.truth()):
+                assert running.poll() is None, "it ended by itself"
+                time.sleep(0.05)
+            running.send_signal(signal.SIGINT)
+            printed, said = running.communicate(timeout=60)
+        assert running.returncode == 130
+        assert printed == f"Interrupted; go on with `freehold bench --resume {found.with_suffix('.sqlite')}`.\n"
+        assert said.endswith("freehold: interrupted\n")
+        done = run(tmp_path, "--resume", found.with_suffix(".sqlite"), "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert read_result(found).points[0].completed == 1
 
 
 def test_what_cant_be_ends_in_one_sentence(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The flags of ``freehold bench``, spelled as those of ``vllm bench serve`` where it has them."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from freehold.cli.bench_datasets import refuse_foreign
+from freehold.errors import ConfigError
 
 _LISTS = ("--goodput", "--metadata", "--header", "--timed-trace-columns")
 
@@ -37,6 +39,16 @@ def _flag(*names: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, show_default=False)
 
 
+def _finite(param: typer.CallbackParam, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise ConfigError(f"{param.opts[0]} can't be {value}; it is a finite number")
+    return value
+
+
+def _number(*names: str, text: str) -> Any:
+    return typer.Option(*names, help=text, show_default=False, callback=_finite)
+
+
 BaseUrl = Annotated[str | None, _flag(text="Of the server. Default: the one that would run here.")]
 Backend = Annotated[str, _flag(text="openai (completions, the default; also vllm) or openai-chat (also vllm-chat).")]
 Endpoint = Annotated[str | None, _flag(text="Path of the requests. Default: the backend's.")]
@@ -54,7 +66,7 @@ DatasetName = Annotated[
 DatasetPath = Annotated[Path | None, _flag(text="File of the data set; of a recording its folder.")]
 RandomInputLen = Annotated[int, _flag(text="Tokens of a random prompt, or of a turn. Default: 256.")]
 RandomOutputLen = Annotated[int, _flag(text="Tokens of its answer. Default: 128.")]
-RandomRangeRatio = Annotated[float, _flag(text="Both differ by up to so much of themselves: 0 (default) to below 1.")]
+RandomRangeRatio = Annotated[float, _number(text="Both differ by up to so much of themselves: 0 (default) to below 1.")]
 OutputLen = Annotated[
     int | None,
     _flag(
@@ -69,20 +81,22 @@ SuffixLen = Annotated[int, _flag("--prefix-repetition-suffix-len", text="Tokens 
 NumPrefixes = Annotated[int, _flag("--prefix-repetition-num-prefixes", text="Prefixes of a point. Default: 10.")]
 NumTurns = Annotated[int, _flag(text="Requests of a multi_turn conversation. Default: 5.")]
 OpeningLen = Annotated[int, _flag(text="Tokens that all conversations begin with: instructions, tools. Default: 0.")]
-Pause = Annotated[float, _flag("--pause", text="Mean seconds between turns: thinking, tools at work. Default: 1.")]
+Pause = Annotated[float, _number("--pause", text="Mean seconds between turns: thinking, tools at work. Default: 1.")]
 PublishedName = Annotated[
     str, _flag("--published", text="Lengths of the published data set: chat (default), code, long-chat, agent.")
 ]
-LengthScale = Annotated[float, _flag(text="Published lengths are multiplied by it. Default: 1.")]
+LengthScale = Annotated[float, _number(text="Published lengths are multiplied by it. Default: 1.")]
 TraceColumns = Annotated[
     list[str] | None, _flag("--timed-trace-columns", metavar="NAME=OWN …", text="Own names of a timed trace's columns.")
 ]
 TraceBlockLen = Annotated[int, _flag("--timed-trace-chunk-hash-size", text="Tokens of a hash. Default: 16.")]
-TraceUnit = Annotated[float, _flag("--timed-trace-sec-multiplier", text="Seconds of its time's unit. Default: 0.001.")]
-TraceLengthScale = Annotated[
-    float | None, _flag(text="A trace's lengths are multiplied by it. Default: until the longest request fits.")
+TraceUnit = Annotated[
+    float, _number("--timed-trace-sec-multiplier", text="Seconds of its time's unit. Default: 0.001.")
 ]
-TraceSpeed = Annotated[float, _flag(text="A trace's time passes so many times as fast. Default: 1.")]
+TraceLengthScale = Annotated[
+    float | None, _number(text="A trace's lengths are multiplied by it. Default: until the longest request fits.")
+]
+TraceSpeed = Annotated[float, _number(text="A trace's time passes so many times as fast. Default: 1.")]
 NumPrompts = Annotated[
     int | None, _flag(text="Conversations of each measurement. Default: 100, and at least 4 a slot.")
 ]
@@ -100,20 +114,20 @@ RequestRate = Annotated[
 ]
 Burstiness = Annotated[float, _flag(text="Shape of gaps: 1 (default) is Poisson, less burstier, inf constant.")]
 RampUpStrategy = Annotated[str | None, _flag(text="linear or exponential: the rate changes.")]
-RampUpStart = Annotated[float | None, _flag("--ramp-up-start-rps", text="Rate at the beginning of a ramp.")]
-RampUpEnd = Annotated[float | None, _flag("--ramp-up-end-rps", text="Rate at its end.")]
+RampUpStart = Annotated[float | None, _number("--ramp-up-start-rps", text="Rate at the beginning of a ramp.")]
+RampUpEnd = Annotated[float | None, _number("--ramp-up-end-rps", text="Rate at its end.")]
 TraceTimes = Annotated[bool, _flag("--trace-times", text="Requests start when the data set says.")]
 Repeats = Annotated[int, _flag(text="Measurements of each point. Default: 1; from three on, intervals mean more.")]
 NumWarmups = Annotated[int, _flag(text="Requests before each measurement that don't count. Default: 1.")]
 Seed = Annotated[int | None, _flag(text="Of prompts and starts. Default: another one each time.")]
 WarmCache = Annotated[bool, _flag("--warm-cache", text="Ask the same prompts at all points, once before.")]
 IgnoreEos = Annotated[bool, _flag("--ignore-eos", text="Answers have exactly the length asked for.")]
-Temperature = Annotated[float | None, _flag(text="Of sampling. Default: the server's.")]
+Temperature = Annotated[float | None, _number(text="Of sampling. Default: the server's.")]
 ExtraBody = Annotated[str | None, _flag(metavar="JSON", text="Further fields of each request.")]
 Header = Annotated[list[str] | None, _flag(metavar="NAME=VALUE …", text="Further headers.")]
 Stream = Annotated[bool, typer.Option("--stream/--no-stream", help="Stream answers; else only their end is seen.")]
 Insecure = Annotated[bool, _flag("--insecure", text="Don't check certificates.")]
-RequestTimeout = Annotated[float, _flag(text="Seconds that a request may take. Default: 600.")]
+RequestTimeout = Annotated[float, _number(text="Seconds that a request may take. Default: 600.")]
 MetricsPath = Annotated[str, _flag(text='Path of the server\'s metrics; "" reads none. Default: /metrics.')]
 GoodputLimits = Annotated[
     list[str] | None,

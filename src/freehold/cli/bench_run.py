@@ -2,12 +2,14 @@
 
 import asyncio
 import datetime
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from freehold import resolve
 from freehold.cli.bench_paths import folder_of_results, writable
+from freehold.cli.main import EXIT_FAILED
 from freehold.errors import ConfigError
 from freehold.loadtest import table
 from freehold.loadtest.bench import Surroundings, run_bench
@@ -70,14 +72,16 @@ def execute(options: BenchOptions | None, files: Files, shown: Shown, headers: S
 
     Raises:
         UserError: the server, the files or the options are of no use.
-        KeyboardInterrupt: interrupted before there was anything to print.
+        KeyboardInterrupt: interrupted, after what there is was printed and saved.
+        SystemExit: no request succeeded.
     """
     store = RunStore(files.run, options)
     surroundings = Surroundings(resolve.home_directory(), resolve.client_key(), tuple(headers))
     try:
         with Progress(is_quiet=shown.is_quiet) as progress:
             result = asyncio.run(run_bench(store.options, store, surroundings, progress))
-    except InterruptedRunError as error:
+    except (InterruptedRunError, KeyboardInterrupt) as error:
+        _tell_how_to_go_on(files.run)
         raise KeyboardInterrupt from error
     finally:
         store.close()
@@ -90,4 +94,11 @@ def execute(options: BenchOptions | None, files: Files, shown: Shown, headers: S
 
         write_page(run_page(result), files.report)
     if not all(point.is_complete for point in result.points) or len(result.points) < len(store.options.loads):
-        print(f"Interrupted; go on with `freehold bench --resume {files.run}`.")
+        _tell_how_to_go_on(files.run)
+        raise KeyboardInterrupt
+    if not any(point.completed for point in result.points):
+        sys.exit(EXIT_FAILED)
+
+
+def _tell_how_to_go_on(run: Path) -> None:
+    print(f"Interrupted; go on with `freehold bench --resume {run}`.")

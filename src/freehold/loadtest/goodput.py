@@ -13,7 +13,7 @@ def read_limits(texts: Sequence[str]) -> dict[Metric, float]:
     """Limits in ms as ``--goodput`` has them: ``ttft:200 tpot:50 e2el:5000``.
 
     Raises:
-        ConfigError: an unknown metric, or no positive number.
+        ConfigError: an unknown metric, or no positive, finite number.
     """
     limits: dict[Metric, float] = {}
     for text in " ".join(texts).replace(",", " ").split():
@@ -23,7 +23,7 @@ def read_limits(texts: Sequence[str]) -> dict[Metric, float]:
             limit = float(number)
         except ValueError:
             limit = 0.0
-        if metric is None or not limit > 0:
+        if metric is None or not 0 < limit < float("inf"):
             raise ConfigError(f"--goodput can't be {shown(text)}; write ms as in ttft:200, for {', '.join(LIMITED)}")
         limits[metric] = limit
     return limits
