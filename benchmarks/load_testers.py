@@ -81,7 +81,7 @@ def freehold(url: str, prompts: Path, arguments: argparse.Namespace) -> dict[str
     data = ["--dataset-name", "custom", "--dataset-path", str(prompts)] if arguments.url else []
     subprocess.run(
         [sys.executable, "-m", "freehold", "bench", "--base-url", url, *data,
-         "--random-output-len", str(arguments.output), "--num-prompts", str(arguments.requests), "--ignore-eos",
+         "--output-len", str(arguments.output), "--num-prompts", str(arguments.requests), "--ignore-eos",
          "--max-concurrency", str(arguments.streams), "--num-warmups", "0", "--metrics-path", "", "--quiet",
          "--result-filename", str(result)],
         check=True, stdout=subprocess.DEVNULL,
