@@ -3,17 +3,22 @@ with each kind of value that may not stand there. Each is refused at once, as th
 and the next good request is fine."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
+import msgspec
 import pytest
 from tests.server.in_process import JSON_HEADERS, Answer, InProcess
 from tests.server.wrong_values import Surface
 
 from freehold.config import EngineConfig
+from freehold.errors import RequestError
 from freehold.files.vocabulary import TextAssets
+from freehold.serve.body import decode
 from freehold.serve.endpoints import ENDPOINTS
+from freehold.serve.field_types import PATTERNS
 from freehold.serve.openapi import document
 
 DOCUMENT = json.loads(json.dumps(document(ENDPOINTS)))
@@ -74,6 +79,24 @@ def test_a_wrong_value_is_refused_by_name(server: InProcess, path: str, field: s
         num_sent += 1
     assert num_sent or SURFACES[path].takes_anything(field)
     check_good(server)
+
+
+def test_each_pattern_that_decoding_checks_is_told_in_words() -> None:
+    def patterns_in(schema: Any) -> Iterator[str]:
+        if isinstance(schema, dict):
+            if schema.get("type") == "string" and "pattern" in schema:
+                yield schema["pattern"]
+            schema = list(schema.values())
+        if isinstance(schema, list):
+            for inner in schema:
+                yield from patterns_in(inner)
+
+    found = set(patterns_in(DOCUMENT))
+    assert found == PATTERNS.keys()
+    for pattern in found:
+        decoder = msgspec.json.Decoder(Annotated[str, msgspec.Meta(pattern=pattern)])
+        with pytest.raises(RequestError, match=re.escape(f"the body: {PATTERNS[pattern]}")):
+            decode(b'"\\n"', cast(Any, decoder))
 
 
 def test_there_are_tens_of_thousands() -> None:

@@ -190,7 +190,6 @@ def test_compiling_has_a_span_of_its_own(traced: Traced, path: str, monkeypatch:
     tokenize, compiling, queue = within[:3]
     assert compiling.ended_s - compiling.begun_s >= slow_s
     assert tokenize.ended_s <= compiling.begun_s < compiling.ended_s <= queue.begun_s
-    assert tokenize.ended_s + slow_s > queue.begun_s - (compiling.ended_s - compiling.begun_s), "no gap is as long"
 
 
 @pytest.mark.parametrize("stream", [False, True])
