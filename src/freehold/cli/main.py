@@ -21,8 +21,6 @@ def main() -> None:
     else:
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        if sys.argv[1:2] != ["serve"] and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # until here, `freehold.__main__` has it
         _run_or_say()
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
@@ -47,6 +45,9 @@ def _run_or_say() -> None:
 def _run() -> None:
     from freehold.cli.commands import app
 
+    if sys.argv[1:2] != ["serve"] and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        # Until here `freehold.__main__` has it: an exception may get lost in the machinery of imports.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()
     except SystemExit as leaving:
