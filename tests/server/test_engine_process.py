@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.server.running import Server
 from tests.server.test_lifecycle import last_error, raw_request, wait_until
-from tests.server.test_live import until
+from tests.server.test_live import Json, until
 
 from freehold.config import EngineConfig
 from freehold.engine import watch
 from freehold.engine.remote import ProcessEngine
 from freehold.files.vocabulary import TextAssets
-from freehold.serve.live import board
+from freehold.serve.live import board, numbers
 
 PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("slow_engine.py")))
 FAULTY = Path(__file__).parents[1] / "unit" / "engine" / "fault_child.py"
@@ -83,6 +83,27 @@ def test_the_live_page_tells_of_the_engine_across_its_deaths(server: Server, mon
     assert {line["outcome"] for line in after["requests"]["ended"]} == {"failed:engine_died", "engine_died"}
     rates = [rate for rate in after["history"]["fine"]["columns"]["computed"] if rate is not None]
     assert min(rates) >= 0
+
+
+def test_what_a_dead_engine_did_binds_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its successor is idle from the first."""
+    monkeypatch.setattr(board, "TICK_S", 0.1)
+    monkeypatch.setattr(numbers, "RECENT_S", 15)  # so that the last seconds are longer than the start of an engine
+    codes: list[str] = []
+
+    def is_idle(found: Json) -> bool:
+        codes.append(found["binding"]["code"])
+        return codes[-1] == "idle"
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = running(server, pool, 2)
+        until(server, lambda found: found["now"]["running"] == 3)
+        time.sleep(15 * board.TICK_S)
+        os.kill(engine_pid(server), signal.SIGKILL)
+        until(server, lambda found: found["binding"]["code"] == "not_ready")
+        check_died(futures)
+    until(server, is_idle)
+    assert set(codes) == {"not_ready", "idle"}
 
 
 def test_a_killed_engine_ends_every_request_and_comes_back(server: Server) -> None:

@@ -17,6 +17,8 @@ from tests.server.test_queue import wait_until
 
 from freehold.backends.script import Break, Pause
 from freehold.engine.start import SCRIPTED_TOKEN_BYTES
+from freehold.observe import diagnosis
+from freehold.observe.history import RECENT_S
 from freehold.serve.lanes import LONG_BYTES
 from freehold.serve.live import board
 
@@ -98,6 +100,34 @@ def test_queue(start: Start) -> None:
         assert found["settings"] == ["--max-num-seqs"]
         now = live(server)["now"]
         assert (now["running"], now["waiting"]["rows"], now["waiting"]["total"]) == (2, 4, 4)
+
+
+def test_who_waits_for_a_row_is_not_told_to_be_computed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even before a second has closed that tells of the queue."""
+    monkeypatch.setattr(board, "TICK_S", 1000.0)  # but for those below
+    monkeypatch.setattr(diagnosis, "LATE_S", 0.2)
+    server = start(engine={"max_num_seqs": 4})
+    server.says(*words(2000, 0.01))
+    with asking(server, [again(max_tokens=1000)] * 4):
+        wait_until(lambda: [line["stage"] for line in live(server)["requests"]["live"]] == ["answering"] * 4)
+        for _ in range(RECENT_S + 1):  # so that those first tokens are of long ago
+            server.service.board.tick(0.0)
+        with asking(server, [again(max_tokens=1)]):
+            wait_until(lambda: (state := server.engine.state()) is not None and state.waiting.rows == 1)
+            time.sleep(2 * diagnosis.LATE_S)
+            assert not binding(server)["code"].startswith("prefill")
+
+
+def test_a_burst_is_told_as_it_is(start: Start) -> None:
+    """The quiet before it isn't averaged in: in no sentence do fewer run than have rows while others wait."""
+    server = start(engine={"max_num_seqs": 8})
+    server.says(*words(2000, 0.01))
+    told(server, "idle")
+    with asking(server, [again(max_tokens=1000)] * 10):
+        wait_until(lambda: live(server)["now"]["waiting"]["rows"] == 2)
+        for _ in range(10):
+            assert "(8 of 8 run, 2 wait)" in binding(server)["sentence"]
+            time.sleep(TICK_S / 2)
 
 
 def test_no_blocks_for_the_next(start: Start) -> None:

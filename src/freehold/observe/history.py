@@ -37,6 +37,7 @@ class Moment:
     Attributes:
         at_s: Unix seconds.
         engine: what the engine told last; None if it has told nothing.
+        num_engine_starts: how often the engine has become ready.
         num_running: answers that the engine works on or that wait there, as the server knows.
         num_preparing: requests whose prompt isn't known yet.
         num_slow_clients: requests whose clients leave bytes unread.
@@ -47,6 +48,7 @@ class Moment:
 
     at_s: float
     engine: EngineState | None
+    num_engine_starts: int = 1
     num_running: int = 0
     num_preparing: int = 0
     num_slow_clients: int = 0

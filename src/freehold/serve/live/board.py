@@ -113,6 +113,7 @@ class Board(Watcher):
         return Moment(
             at_s=self.now_s(),
             engine=self._engine.state(),
+            num_engine_starts=self._engine.num_starts,
             num_running=self._engine.num_live,
             num_preparing=sum(record.tokenized_s is None for record in self.requests.live),
             num_slow_clients=num_slow_clients,

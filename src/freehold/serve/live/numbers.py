@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from freehold.observe.diagnosis import FEW, Numbers
-from freehold.observe.history import COARSE_S, changes
+from freehold.observe.diagnosis import Numbers
+from freehold.observe.history import COARSE_S, Moment, changes
 from freehold.observe.state import EngineState
 from freehold.serve.entrance.record import Record
 from freehold.serve.live.board import Board
+from freehold.serve.live.moments import since_start, telling
 from freehold.serve.service import Service
 
 T = TypeVar("T")
@@ -22,24 +23,25 @@ RARE_S = COARSE_S
 
 
 def numbers_of(service: Service) -> Numbers:
-    """Of the last seconds."""
-    board = service.board
-    moments = board.history.recent(RECENT_S)
+    """Of the last seconds, and of one engine: what another did before it doesn't count."""
+    board, engine = service.board, service.engine.engine
+    moments = _recent(service, RECENT_S)
     change = changes(moments[0], moments[-1])
-    long = board.history.recent(RARE_S)
+    long = _recent(service, RARE_S)
     rare = changes(long[0], long[-1])
-    states = [moment.engine for moment in moments[1:] if moment.engine is not None]
+    known = since_start(moments[1:] or moments, engine.num_starts)
+    states = telling([moment.engine for moment in known if moment.engine is not None])
     no_token = [record for record in board.requests.live if record.first_s is None]
     not_ready = service.not_ready()
-    num_waiting = _mean(states, lambda state: state.waiting.total, 0.0)
-    stages = _first_token_stages(board, no_token, waits=num_waiting >= FEW)
+    newest = engine.state()  # as the requests without a token are those of now
+    stages = _first_token_stages(board, no_token, waits=newest is not None and newest.waiting.total > 0)
     overhead = None if change["plan"] is None else (change["plan"] or 0.0) + (change["apply"] or 0.0)
     span_s = long[-1].at_s - long[0].at_s
     again = rare["recomputed"] or 0.0
     computed = again + (rare["computed"] or 0.0)
     return Numbers(
-        num_running=_mean(states, lambda state: state.num_running, service.engine.engine.num_live),
-        num_waiting=num_waiting,
+        num_running=_mean(states, lambda state: state.num_running, engine.num_live),
+        num_waiting=_mean(states, lambda state: state.waiting.total, 0.0),
         kv_used=_mean(states, lambda state: state.kv.held / max(1, state.kv.num_blocks), 0.0),
         why_not_ready="" if not_ready is None else str(not_ready),
         num_preemptions=(rare["preemptions"] or 0.0) * span_s,
@@ -53,7 +55,7 @@ def numbers_of(service: Service) -> Numbers:
         num_first_tokens=_mean(states, _num_first_tokens, None),
         num_decoding=_mean(states, lambda state: state.num_running - state.num_prefilling, None),
         longest_prompt=max((record.num_prompt_tokens for record in no_token), default=None),
-        step_tokens=service.engine.engine.max_num_batched_tokens,
+        step_tokens=engine.max_num_batched_tokens,
         ttft_s=stages.ttft_s,
         tokenize_s=stages.tokenize_s,
         prefill_s=stages.prefill_s,
@@ -62,6 +64,12 @@ def numbers_of(service: Service) -> Numbers:
         server_cpu=change["server_cpu"],
         num_slow_clients=_mean(moments[1:], lambda moment: moment.num_slow_clients, 0.0),
     )
+
+
+def _recent(service: Service, num_seconds: int) -> Sequence[Moment]:
+    """The last moments, since the engine's last start; the newest one if none was since."""
+    moments = service.board.history.recent(num_seconds)
+    return since_start(moments, service.engine.engine.num_starts) or moments[-1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ def _first_token_stages(board: Board, no_token: Sequence[Record], *, waits: bool
 
     Args:
         no_token: requests without one, oldest first.
-        waits: some wait in the engine, so that nobody knows which of these are computed.
+        waits: some wait in the engine now, so that nobody knows which of these are computed.
     """
     ttft_s, tokenize_s, prefill_s = (
         board.history.last_seconds[name].total.quantile(0.9) for name in ("ttft", "tokenize", "prefill")
