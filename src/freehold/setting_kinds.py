@@ -50,6 +50,18 @@ def format_span(seconds: float) -> str:
     return f"{seconds / _SPANS_S[unit]:g}{unit}"
 
 
+def size_from(low: int) -> Kind:
+    """Sizes of so many bytes at least."""
+
+    def parse(text: str) -> int:
+        num_bytes = parse_size(text)
+        if num_bytes < low:
+            raise ValueError(f"a size of at least {format_size(low)}, such as 512M or 2GiB")
+        return num_bytes
+
+    return Kind(parse, "SIZE")
+
+
 def format_size(num_bytes: int) -> str:
     """Bytes for people: ``512 MiB``."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

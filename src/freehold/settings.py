@@ -30,6 +30,7 @@ from freehold.setting_kinds import (
     parse_size,
     parse_span,
     secret,
+    size_from,
     switch,
     text,
     url,
@@ -307,7 +308,13 @@ SETTINGS: tuple[Setting, ...] = (
         serve_only=True,
     ),
     Setting("record_sample", number(0.0, 1.0, "SHARE"), "share of requests that is recorded", "1", serve_only=True),
-    Setting("record_bytes", _SIZE, "disk space for the recording; the oldest records go", "1GiB", serve_only=True),
+    Setting(
+        "record_bytes",
+        size_from(1 << 20),
+        "disk space for the recording, at least 1MiB; the oldest records go",
+        "1GiB",
+        serve_only=True,
+    ),
     Setting("record_age", _SPAN, "how long records are kept, such as 12h or 7d", "7d", serve_only=True),
     Setting("max_num_queued_reqs", integer(1, 1 << 20), "requests that may wait", "1024", serve_only=True),
     Setting(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.server.running import Server, Start
+from tests.server.test_bad_requests import access_line
 from tests.server.test_keys import make_key
 from tests.server.test_lifecycle import SLOW, gate, raw_request, wait_until
 
@@ -30,8 +32,8 @@ from freehold.serve.operation.metrics import exposition, gather
 class Limited:
     """A server, and a client with a key of these limits."""
 
-    def __init__(self, server: Server, state: Path, **limits: int) -> None:
-        key, secret = make_key(state, f"limited {limits}", limits=KeyLimits(**limits))
+    def __init__(self, server: Server, state: Path, scope: Scope | None = None, **limits: int) -> None:
+        key, secret = make_key(state, f"limited {limits}", scope=scope or Scope(), limits=KeyLimits(**limits))
         self.key_id, self.state, self.server = key.key_id, state, server
         server.service.gatekeeper.reload()
         wait_until(lambda: server.service.gatekeeper.recognize(secret) is not None)
@@ -51,6 +53,10 @@ class Limited:
         limit: int = self.meter.tokens.limit - self.meter.tokens.remaining(time.monotonic())
         return limit
 
+    def has_written(self, outcomes: list[tuple[str, int]]) -> bool:
+        """Whether the ledger on disk has so many requests of each outcome."""
+        return [(outcome, used.requests) for outcome, used in self.written()] == outcomes
+
     def written(self) -> list[tuple[str, Usage]]:
         """Outcomes and sums in the ledger on disk."""
         with closing(connect(path_in(self.state))) as connection:
@@ -63,7 +69,7 @@ class Limited:
 def limited(start: Start, tmp_path: Path) -> Callable[..., Limited]:
     server = start(state_dir=tmp_path)
     server.says("ok")
-    return lambda **limits: Limited(server, tmp_path, **limits)
+    return lambda **given: Limited(server, tmp_path, **given)
 
 
 def error_of(response: httpx.Response) -> tuple[int, str, str]:
@@ -289,6 +295,32 @@ def test_metrics_say_what_happened(limited: Callable[..., Limited]) -> None:
     assert found["freehold:ready",] == 1
     assert found["vllm:num_requests_running",] == found["vllm:num_requests_waiting",] == 0
     assert found["process_open_fds",] > 3
+
+
+def test_whoever_refuses_a_request_it_is_counted_listed_and_logged_as_its_keys(
+    limited: Callable[..., Limited], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    clients = {
+        "rate_limit_exceeded": limited(requests_per_minute=3),
+        "exceeds_key_limit": limited(tokens_per_minute=1),
+        "endpoint_not_allowed": limited(scope=Scope(endpoints=("embeddings",))),
+    }
+    for code, client in clients.items():
+        answers = [client.chat() for _ in range(5)]
+        refused = [answer for answer in answers if answer.status_code >= 400]
+        assert {error_of(answer)[2] for answer in refused} == {code}
+        outcomes = [("completed", 5 - len(refused))] if len(refused) < 5 else []
+        outcomes += [("refused", len(refused))]
+        wait_until(partial(client.has_written, outcomes))
+        for answer in refused:
+            assert f"key={client.key_id}" in access_line(caplog, answer.headers["x-request-id"])
+        sums = client.server.service.counts.used
+        counted = {outcome: used.requests for (key_id, outcome), used in sums.items() if key_id == client.key_id}
+        assert counted == dict(outcomes)
+        name = client.server.service.gatekeeper.name_of(client.key_id)
+        ended = client.server.service.board.requests.lines(0.0).ended
+        assert [line.outcome for line in ended if line.key == name and line.status >= 400] == [code] * len(refused)
 
 
 def test_many_keys_take_the_event_loop_a_moment(start: Start) -> None:

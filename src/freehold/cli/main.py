@@ -5,11 +5,12 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
 EXIT_TERMINATED = 143
 
 
@@ -21,9 +22,15 @@ def main() -> None:
     else:
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        _run_or_say()
-    except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
+        try:
+            _run_or_say()
+        except KeyboardInterrupt:
+            _fail("interrupted", EXIT_INTERRUPTED)
+        finally:
+            for stream in _streams():
+                stream.flush()
+    except BrokenPipeError:
+        _end_without_reader()
 
 
 def _run_or_say() -> None:
@@ -54,6 +61,8 @@ def _run() -> None:
         # typer ends Ctrl-C like this, without a word.
         if leaving.code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt from None
+        if isinstance(leaving.__context__, BrokenPipeError):  # typer makes exit code 1 of it
+            raise leaving.__context__ from None
         raise
 
 
@@ -62,6 +71,24 @@ def _fail(message: str, code: int) -> NoReturn:
 
     streams.last_word(f"freehold: {message}")
     sys.exit(code)
+
+
+def _streams() -> list[TextIO]:
+    """Standard output and error, whatever typer has put in their place."""
+    return [stream for stream in (sys.__stdout__, sys.__stderr__) if stream is not None]
+
+
+def _end_without_reader() -> NoReturn:
+    """End as a program does that SIGPIPE kills: whoever read the output, such as `head`, wants no more of it.
+
+    The signal itself would kill at any closed connection too, and leave children and unfinished files behind.
+    """
+    for stream in _streams():
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # where Python's own flush at the end may go
+    sys.exit(EXIT_NO_READER)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -209,8 +209,7 @@ def test_no_byte_of_damage_goes_unnoticed(folder: Path) -> None:
         segment.write_bytes(whole[:position] + bytes([whole[position] ^ 0x20]) + whole[position + 1 :])
         if position < len(MAGIC) + 4:
             with pytest.raises(RecordingError, match=str(segment)):
-                open_recording(folder)
-            continue
+                open_recording(segment)
         with open_recording(folder) as recording:
             found = list(recording.requests())
             assert recording.faults, position
@@ -226,10 +225,41 @@ def test_other_formats_and_other_files_are_refused_by_name(folder: Path, tmp_pat
     segment = folder / "00000001.fhr"
     segment.write_bytes(b"SQLite format 3\0")
     with pytest.raises(RecordingError, match="isn't a segment"):
-        open_recording(folder)
+        open_recording(segment)
     segment.write_bytes(b"FHRECORD" + (FORMAT_VERSION + 1).to_bytes(4, "little"))
     with pytest.raises(RecordingError, match=f"format {FORMAT_VERSION + 1}"):
-        open_recording(folder)
+        open_recording(segment)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes(4096),
+        b"SQLite format 3\0",
+        b"FHRECORD" + (FORMAT_VERSION + 1).to_bytes(4, "little"),
+        b"FHRECORD" + FORMAT_VERSION.to_bytes(4, "little") + bytes(4096),
+        None,
+    ],
+    ids=["zeros", "another kind", "another version", "zeros after its beginning", "a folder"],
+)
+def test_a_file_that_cant_be_read_takes_nothing_else_with_it(
+    folder: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recorder(folder) as writing:
+        record_one(writing, "before")
+    alien = folder / "00000009.fhr"
+    if content is None:
+        alien.mkdir()
+        os.utime(alien, (0, 0))  # so old that a segment would go
+    else:
+        alien.write_bytes(content)
+    with recorder(folder, RingLimits(max_bytes=1 << 30, max_age_s=1e6)) as writing:
+        record_one(writing, "after")
+    assert caplog.messages == [], "recording didn't stop"
+    assert ids_in(folder) == ["before", "after"]
+    with open_recording(folder) as recording:
+        (fault,) = recording.faults
+    assert str(alien) in fault
 
 
 def test_the_ring_stays_within_its_bytes_and_drops_the_oldest(folder: Path) -> None:

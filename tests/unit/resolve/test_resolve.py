@@ -120,6 +120,7 @@ def test_every_setting_can_come_from_each_place(model: Path, tmp_path: Path, mon
         "record": "metadata",
         "record_dir": str(tmp_path),
         "record_sample": "0.5",
+        "record_bytes": "32M",
         "record_age": "12h",
     }
     texts = {setting.name: texts.get(setting.name, "32") for setting in SETTINGS}
@@ -194,6 +195,7 @@ def test_unknown_names_are_refused_with_near_ones(model: Path, tmp_path: Path, m
         *(("block_size", text) for text in ("8", "24", "2048")),
         *(("memory_utilization", text) for text in ("0", "1.1", "nan", "inf", "half")),
         *(("kv_cache_memory_bytes", text) for text in ("12X", "M", "-5M", "1e9", "inf")),
+        *(("record_bytes", text) for text in ("0", "1", "1023K", "-1G")),
         *(("isa", text) for text in ("sse", "AVX2", "")),
         *(("shutdown_timeout", text) for text in ("-1", "forever")),
         ("host", "a\nb"),
@@ -204,6 +206,15 @@ def test_unknown_names_are_refused_with_near_ones(model: Path, tmp_path: Path, m
 def test_unusable_values_are_refused_by_name(model: Path, name: str, text: object) -> None:
     with pytest.raises(ConfigError, match=name):
         resolve.serve_config({"model": str(model), name: text}, machine=MACHINE)
+
+
+def test_a_recording_has_room_for_its_segments(model: Path) -> None:
+    def max_bytes(text: str) -> int:
+        return resolve.serve_config({"model": str(model), "record_bytes": text}, machine=MACHINE).serve.record.max_bytes
+
+    assert max_bytes("1MiB") == 1 << 20
+    with pytest.raises(ConfigError, match="at least 1 MiB"):
+        max_bytes("1023K")
 
 
 @pytest.mark.parametrize(

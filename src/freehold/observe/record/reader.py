@@ -90,7 +90,8 @@ class Recording:
     """The requests of a folder of segments, or of one segment, as they were when it was opened.
 
     Attributes:
-        faults: what of it can't be read, in words: the ends of segments that were cut short or damaged.
+        faults: what of it can't be read, in words: the ends of segments that were cut short or damaged, and files of a
+            folder that are no segments of this format.
         num_headless: requests whose beginning is no longer there.
     """
 
@@ -104,7 +105,12 @@ class Recording:
         with ExitStack() as failing:
             failing.callback(self._open.close)
             for each in _segment_paths(path):
-                self._read(each)
+                try:
+                    self._read(each)
+                except RecordingError as error:
+                    if each == path:
+                        raise
+                    self.faults.append(f"{error}; it is left out")
             failing.pop_all()
         self.num_headless = sum(entry.begun is None for entry in self._entries.values())
 
@@ -180,23 +186,30 @@ class Recording:
             raise RecordingError(f"{segment.path} changed while it was read: {error}") from None
 
     def _read(self, path: Path) -> None:
-        """Note where a segment's frames are."""
+        """Note where a segment's frames are.
+
+        Raises:
+            RecordingError: it can't be read, or is no segment of this format.
+        """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._open.callback(os.close, descriptor)
+            data = memoryview(_read_all(descriptor))
         except FileNotFoundError:
             return  # the ring has dropped it since we looked
         except OSError as error:
             raise RecordingError(f"the recording's segment {path} can't be read: {error.strerror}") from None
-        self._open.callback(os.close, descriptor)
-        data = memoryview(_read_all(descriptor))
         if not check_preface(data, str(path)):
             return
         frames = bodies(data)
         try:
-            offset, body = next(frames, (0, memoryview(b"")))
-            header = decode(body, offset) if body else None
-            if not isinstance(header, Header):
+            first = next(frames, None)
+            if first is None:
                 return  # it ended before its header was written
+            offset, body = first
+            header = decode(body, offset)
+            if not isinstance(header, Header):
+                raise DamagedError(offset, "there is no header")
             self._segments.append(_Segment(path, descriptor, header))
             for offset, body in frames:
                 self._note(_brief(body, offset), _Place(len(self._segments) - 1, offset + 8, len(body)))
@@ -218,7 +231,8 @@ def open_recording(path: Path) -> Recording:
     """Open a folder that a server records into, or one segment of it.
 
     Raises:
-        RecordingError: there is none, it can't be read, or it has another format.
+        RecordingError: there is none; or it is one segment that can't be read or has another format. In a folder, such
+            a segment is one of the `Recording.faults`.
     """
     return Recording(path)
 

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,8 @@ class Ring:
                 status = path.stat()
             except FileNotFoundError:
                 continue
+            if not stat.S_ISREG(status.st_mode):
+                continue  # nothing of ours
             kept_bytes += status.st_size
             is_open = self._segment is not None and _number(path) == self._number
             is_old = self._now_s() - status.st_mtime > self._limits.max_age_s

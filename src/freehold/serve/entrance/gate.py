@@ -1,14 +1,16 @@
 """The gate: who may go on to the application. Closed by default: a path that nobody listed is an administrator's."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
+from freehold.access.keys import KeyId
 from freehold.access.meter import Meter, Visit
 from freehold.access.usage import Account, Outcome, Usage
 from freehold.errors import FreeholdError
@@ -53,25 +55,40 @@ class Gate:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or say why not."""
-        meter: Meter | None = None
         try:
             meter = self._meter(scope)
-            endpoint = self._endpoint(scope)
+        except HttpError as error:
+            await refusal(error, record_of(scope), CHALLENGE)(scope, receive, send)
+            return
+        record_of(scope).key_id = meter.key.key_id
+        endpoint = self._endpoint(scope)
+        try:
             _check_endpoint(meter, endpoint, scope["path"])
             visit = meter.enter()
         except FreeholdError as error:
-            challenge = CHALLENGE if isinstance(error, HttpError) and error.status == 401 else {}
-            limits = {} if meter is None else meter.headers()
-            await refusal(error, record_of(scope), {**challenge, **limits})(scope, receive, send)
+            answer = refusal(error, record_of(scope), meter.headers())
+            await self._turn_away(meter, answer, endpoint, scope, receive, send)
             return
         with visit:
             await self._let_through(visit, endpoint, scope, receive, send)
+
+    async def _turn_away(
+        self, meter: Meter, answer: Response, endpoint: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Refuse what the key isn't for, or asks too often. Listed and counted as what the application refuses."""
+        record = record_of(scope)
+        record.status = answer.status_code
+        try:
+            with self._listed(record, endpoint):
+                await answer(scope, receive, send)
+        finally:
+            if endpoint in _IN_LEDGER:
+                self._count(meter.key.key_id, meter.clocks.today(), Usage(requests=1), record)
 
     async def _let_through(
         self, visit: Visit, endpoint: str | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         record = record_of(scope)
-        record.key_id = visit.key_id
         if self._recording is not None and endpoint in _IN_LEDGER:
             record.flight = self._recording.flight(visit.meter.key, record.request_id)
         record.watchers = (self._counts.timings,)
@@ -88,17 +105,27 @@ class Gate:
             await send(message)
 
         try:
-            with self._board.following(record, endpoint) if endpoint in _IN_LEDGER else nullcontext():
+            with self._listed(record, endpoint):
                 await self._app(scope, receive, send_on)
         finally:
             used = _used(visit, record)
             visit.settle(used.num_tokens)
-            outcome = outcome_of(record)
-            has_generated = visit.num_reserved > 0 or outcome != "completed"  # counting tokens is free
+            has_generated = visit.num_reserved > 0 or outcome_of(record) != "completed"  # counting tokens is free
             if endpoint in _IN_LEDGER and has_generated:
-                self._gatekeeper.count(Account(visit.day, visit.key_id, self._model, outcome), used)
-                self._counts.add(visit.key_id, outcome, used, record)
-                self._board.saw_use(visit.key_id, used)
+                self._count(visit.key_id, visit.day, used, record)
+
+    def _listed(self, record: Record, endpoint: str | None) -> AbstractContextManager[None]:
+        """Requests to generate are in the live list until the context is left."""
+        if endpoint is None or endpoint not in _IN_LEDGER:
+            return nullcontext()
+        return self._board.following(record, endpoint)
+
+    def _count(self, key_id: KeyId, day: str, used: Usage, record: Record) -> None:
+        """A request to generate has ended."""
+        outcome = outcome_of(record)
+        self._gatekeeper.count(Account(day, key_id, self._model, outcome), used)
+        self._counts.add(key_id, outcome, used, record)
+        self._board.saw_use(key_id, used)
 
     def _meter(self, scope: Scope) -> Meter:
         """The meter of whoever asks.
