@@ -76,15 +76,14 @@ async def complete(port: int, prompt_ids: Sequence[int], num_output: int, extras
         raise AnswerError(str(error)) from None
     finally:
         await client.close()
-    usage = stream.usage or loadtest_answer.Usage()
-    details = usage.prompt_tokens_details
+    counts = stream.counts
     answer = Answer(
         response.sent_s,
         stream.arrivals_s,
         stream.token_ids,
-        usage.prompt_tokens or 0,
-        usage.completion_tokens or 0,
-        (details.cached_tokens or 0) if details else 0,
+        counts.num_input or 0,
+        counts.num_output or 0,
+        counts.num_cached or 0,
     )
     if answer.num_output_tokens != num_output or not answer.arrivals_s:
         raise AnswerError(f"{num_output} tokens were asked for and {answer.num_output_tokens} came")

@@ -80,7 +80,7 @@ def run_through_kills(model: Path, state: Path, num_lines: int, num_kills: int) 
 
 
 def test_a_batch_outlives_kills(smollm2_path: Path, tmp_path: Path) -> None:
-    run_through_kills(smollm2_path, tmp_path, num_lines=24, num_kills=2)
+    run_through_kills(smollm2_path, tmp_path, num_lines=48, num_kills=2)
 
 
 @pytest.mark.slow
