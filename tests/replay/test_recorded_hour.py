@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from tests.server.test_end_to_end import TIMEOUT_S, Served
 NUM_REQUESTS = 90
 NUM_LINES = 10
 SMALL = ("--kv-cache-memory-bytes", "14M", "--max-model-len", "512", "--max-num-seqs", "12", "--block-size", "16")
-"""A cache of about two of the longest requests, so that some are preempted."""
+"""A cache of about two of the longest requests."""
+LONG = {"ignore_eos": True}
+NUM_LONG = 8
+"""Answers at once that outgrow the cache together, so that some are preempted."""
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,8 @@ def folder(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = path / "recording"
     flags = ("--record", "full", "--record-dir", str(folder), "--state-dir", str(path / "state"), *SMALL)
     served = Served(smollm2_path, *flags)
+    with ThreadPoolExecutor(NUM_LONG) as pool:
+        list(pool.map(lambda seed: served.chat(max_tokens=150, seed=seed, extra_body=LONG), range(NUM_LONG)))
     load = MixedLoad(served.url, seed=5)
     batch = threading.Thread(target=load.batch, args=(NUM_LINES, 5))
     batch.start()
