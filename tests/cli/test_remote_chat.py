@@ -13,6 +13,7 @@ from freehold.cli.remote_model import RemoteModel
 from freehold.errors import ConfigError, RequestError, ResourceError
 from freehold.text.params import SamplingParams
 
+DEEP_EVENT = b'data: {"error": ' + 100_000 * b"[" + 100_000 * b"]" + b"}\n\n"
 GOOD = [{"choices": [{"delta": {"role": "assistant"}}]}, {"choices": [{"delta": {"content": "Hello"}}]}]
 
 
@@ -78,6 +79,7 @@ def remote(server: ThreadingHTTPServer, *answers: tuple[int, bytes], models: byt
         (200, stream({"error": "it broke"}), ResourceError, "it broke"),
         (200, stream(["strange"]), ResourceError, "strange"),
         (200, b"data: {\n\n", ResourceError, "no part of a chat completion"),
+        (200, DEEP_EVENT, ResourceError, "no part of a chat completion"),
         (200, b"<html>hello</html>\n", ResourceError, "html"),
     ],
 )  # fmt: skip

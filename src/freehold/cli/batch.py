@@ -9,6 +9,7 @@ import msgspec
 
 from freehold.cli.conversation import check_text, user
 from freehold.errors import ConfigError, printable
+from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
     from freehold.llm import LLM
@@ -75,7 +76,7 @@ def answer_all(llm: "LLM", prompts: Iterator[Prompt], params: "SamplingParams", 
 def _of_json(text: str, place: str) -> Prompt:
     try:
         line = _decoder.decode(text)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise ConfigError(f"{place} is no prompt: {error}") from None
     if isinstance(line, str):
         return line

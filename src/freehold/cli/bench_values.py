@@ -6,6 +6,7 @@ from typing import Any, get_args
 import msgspec
 
 from freehold.errors import ConfigError, shown
+from freehold.foreign_json import NOT_JSON
 from freehold.loadtest.options import Backend
 from freehold.loadtest.results import Metric
 
@@ -72,7 +73,7 @@ def read_object(text: str | None) -> dict[str, Any]:
         return {}
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise ConfigError(f"--extra-body can't be {shown(text)}: it is a JSON object ({error})") from None
 
 

@@ -7,6 +7,7 @@ import typer
 
 from freehold import resolve
 from freehold.errors import ResourceError
+from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
     from freehold.observe.report import Report
@@ -61,7 +62,7 @@ def _report_in(answer: bytes, *, is_trace: bool, url: str) -> "Report":
 
     try:
         return report_in(answer) if is_trace else msgspec.json.decode(answer, type=Report)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         raise ResourceError(f"{url} sent {answer[:80]!r}, which is no profile") from None
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from freehold.cli.remote_server import RemoteServer
 from freehold.errors import ResourceError
+from freehold.foreign_json import NOT_JSON
 from freehold.loadtest.client.refusals import error_message
 from freehold.text.params import SamplingParams
 
@@ -60,7 +61,7 @@ class RemoteModel:
         try:
             with self._server.request("GET", "/v1/models", None) as response:
                 return msgspec.json.decode(response.read(), type=_Models).data[0].id
-        except (msgspec.DecodeError, IndexError):
+        except (*NOT_JSON, IndexError):
             raise ResourceError(f"{self.url} doesn't list its models; name one with --model") from None
 
     def _text_of(self, data: bytes) -> str:
@@ -71,7 +72,7 @@ class RemoteModel:
         """
         try:
             event = msgspec.json.decode(data, type=_Event)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             raise ResourceError(f"{self.url} sent {data[:80]!r}, which is no part of a chat completion") from None
         if event.error is not None:
             raise ResourceError(f"{self.url} answered: {error_message(event.error)}")

@@ -9,6 +9,7 @@ import typer
 
 from freehold.cli.pulling import progress_bar
 from freehold.errors import ConfigError
+from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
     from freehold.synth import SynthConfig
@@ -55,5 +56,5 @@ def _read(path: Path) -> "SynthConfig":
         return msgspec.json.decode(path.read_bytes(), type=SynthConfig)
     except OSError as error:
         raise ConfigError(f"can't read {path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise ConfigError(f"{path} doesn't describe a model: {error}") from None

@@ -8,6 +8,7 @@ import typer
 
 from freehold import resolve
 from freehold.errors import FreeholdError, ResourceError
+from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +95,7 @@ def _read(server: "RemoteServer", past: "Past") -> "LiveAnswer":
     body = _fetch(server, past.cursor)
     try:
         answer = msgspec.json.decode(body, type=LiveAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         raise ResourceError(
             f"{server.url} sent {body[:60]!r}, which this version can't read; ask a Freehold server of the same version"
         ) from None

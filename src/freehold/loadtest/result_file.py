@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from freehold.errors import ConfigError, shown
+from freehold.foreign_json import NOT_JSON
 from freehold.loadtest.results import Distribution, PointResult, RunFacts, RunResult, ServerFigures
 
 FORMAT = 1
@@ -81,7 +82,7 @@ def read_result(path: Path) -> RunResult:
         data = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"can't read the result {path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise ConfigError(f"{path} is no result of `freehold bench`: {error}") from None
     return of_json(data)
 

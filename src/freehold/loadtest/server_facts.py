@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from freehold.errors import ResourceError
+from freehold.foreign_json import NOT_JSON
 from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.http_client import HttpClient
 from freehold.loadtest.client.refusals import remedy
@@ -57,7 +58,7 @@ async def ask_server(http: HttpClient, model: str | None) -> ServerFacts:
         if model is None:
             todo = remedy(error.status, "", (), has_fields=False)
             raise ResourceError(f"{http.target.url} gives no list of models: {error}{todo}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
+    except (*NOT_JSON, AttributeError):
         if model is None:
             raise ResourceError(
                 f"{http.target.url} is no OpenAI-compatible server: its /v1/models lists no models; check --base-url"
@@ -95,6 +96,6 @@ async def _json_at(http: HttpClient, path: str) -> dict[str, Any]:
     """The object at a path; empty if there is none."""
     try:
         found = msgspec.json.decode((await http.fetch(path)).body)
-    except (FailedRequestError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (FailedRequestError, *NOT_JSON):
         return {}
     return found if isinstance(found, dict) else {}

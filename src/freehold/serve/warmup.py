@@ -13,6 +13,7 @@ import msgspec
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import ConfigError, EngineError, RequestError
+from freehold.foreign_json import NOT_JSON
 from freehold.protocol import MAX_PINNED_SHARE, Finish, Generate, Pin
 from freehold.serve import body as bodies
 from freehold.serve.chat.prompt import render
@@ -118,7 +119,7 @@ def _read(line: bytes) -> Prefix:
     """
     try:
         fields = set(_fields_decoder.decode(line))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         fields = set()  # the decoder of texts says what is wrong
     if "messages" not in fields:
         return bodies.decode(line, _text_decoder).text

@@ -132,6 +132,42 @@ def test_junk_is_refused_and_left_alone(path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
+FORMAT_1 = """
+CREATE TABLE keys (
+    key_id TEXT PRIMARY KEY, name TEXT NOT NULL, digest BLOB NOT NULL, scope BLOB NOT NULL, limits BLOB NOT NULL,
+    created_s REAL NOT NULL, expires_s REAL, revoked_s REAL
+) STRICT;
+CREATE UNIQUE INDEX names_in_use ON keys (name) WHERE revoked_s IS NULL;
+CREATE TABLE usage (
+    day TEXT NOT NULL, key_id TEXT NOT NULL, model TEXT NOT NULL, outcome TEXT NOT NULL, requests INTEGER NOT NULL,
+    prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL, PRIMARY KEY (day, key_id, model, outcome)
+) STRICT, WITHOUT ROWID;
+INSERT INTO keys VALUES ('abc', 'ci', x'01', x'7b7d', x'7b7d', 1.5, NULL, NULL);
+INSERT INTO usage VALUES ('2026-11-29', 'abc', 'm', 'completed', 1, 2, 3, 4, 5);
+PRAGMA application_id = 0x46524B59;
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_the_first_format_becomes_one_of_this(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    old = sqlite3.connect(path)
+    old.executescript(FORMAT_1)
+    old.close()
+    for _ in range(2):
+        table = connect(path)
+        (key,) = key_table.read_all(table)
+        assert (key.key_id, key.name, key.created_s, key.record) == ("abc", "ci", 1.5, None)
+        assert table.execute("SELECT output_tokens FROM usage").fetchall() == [(4,)]
+        assert table.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
+        table.close()
+    table = connect(path)
+    create(table, "another")
+    assert len(key_table.read_all(table)) == 2
+    table.close()
+
+
 def test_an_emptied_file_is_refused_as_its_keys_are_gone(path: Path) -> None:
     """A server that took it for a new one would need no keys."""
     connect(path).close()

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from freehold.foreign_json import NOT_JSON
+
 _MOST_TEXT = 200
 
 
@@ -20,7 +22,7 @@ def message_in(body: bytes) -> str:
     """The message in an error's body, whichever shape the server gives it; "" if there is none."""
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NOT_JSON:
         return ""
     if not isinstance(answer, dict):
         return ""

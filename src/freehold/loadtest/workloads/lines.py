@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from freehold.errors import ConfigError, shown
+from freehold.foreign_json import NOT_JSON
 
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no line: memory stays bounded whatever the file is."""
@@ -100,7 +101,7 @@ def json_rows(path: Path) -> Iterator[Row]:
             continue
         try:
             fields = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except NOT_JSON as error:
             raise ConfigError(f"{path}, line {number} is no JSON: {error}. Each line must be an object") from None
         if not isinstance(fields, dict):
             raise ConfigError(f"{path}, line {number} is a {type(fields).__name__}; it must be an object: {{…}}")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from freehold.errors import ConfigError
+from freehold.foreign_json import NOT_JSON
 from freehold.loadtest.client.target import Target
 from freehold.loadtest.workloads.base import Message
 from freehold.loadtest.workloads.filler import GUESSED, CountChat, Filler, Form, Tokenize, any_ids, learn
@@ -82,7 +83,7 @@ class _Tokenizer:
             with self._connection.getresponse() as response:
                 answer = response.read()
                 return msgspec.json.decode(answer, type=_Tokenized) if response.status == http.HTTPStatus.OK else None
-        except (OSError, http.client.HTTPException, msgspec.DecodeError, RecursionError):
+        except (OSError, http.client.HTTPException, *NOT_JSON):
             self.close()
             return None
 
