@@ -1,10 +1,12 @@
-"""What several parts' tests share: the real model, free ports."""
+"""What several parts' tests share: the real model, free ports, and that no process outlives its test."""
 
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import processes
 
 from freehold import resolve
 from freehold.errors import ModelNotFoundError
@@ -13,6 +15,18 @@ from freehold.files import store
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that; tests that send it need the usual way.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _processes_end_with_their_test() -> Iterator[None]:
+    with processes.ending():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes_end_with_the_run() -> Iterator[None]:
+    with processes.ending():
+        yield
 
 
 @pytest.fixture(scope="session")

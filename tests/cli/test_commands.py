@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
 
 from freehold.cli import commands
 from freehold.cli import main as cli
@@ -389,7 +390,7 @@ def test_pip_ends_with_the_pull_that_started_it(home: Path, tmp_path: Path, numb
     with socket.create_server(("127.0.0.1", 0)) as silent:
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
         environment = {**os.environ, "FREEHOLD_HOME": str(home), "PIP_INDEX_URL": index, "PIP_CONFIG_FILE": os.devnull}
-        process = subprocess.Popen(
+        process = processes.start(
             [sys.executable, "-m", "freehold", "pull"], env=environment, stderr=subprocess.DEVNULL
         )
         try:

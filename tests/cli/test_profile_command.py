@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
+from tests.processes import Started
 from tests.traces import check_trace
 
 TIMEOUT_S = 60
 
 
-def command(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def command(*arguments: str, **options: Any) -> Started:
+    return processes.start(
         [sys.executable, "-m", "freehold", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -55,7 +57,7 @@ def wait_until_ready(url: str) -> None:
 
 
 @pytest.fixture
-def serving(smollm2_path: Path, free_port: int) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def serving(smollm2_path: Path, free_port: int) -> Iterator[tuple[str, Started]]:
     server = command("serve", str(smollm2_path), "--profile", "--port", str(free_port), "--max-num-seqs", "4")
     url = f"http://127.0.0.1:{free_port}"
     try:
@@ -66,7 +68,7 @@ def serving(smollm2_path: Path, free_port: int) -> Iterator[tuple[str, "subproce
         server.communicate()
 
 
-def test_a_server_is_profiled_from_start_to_end(serving: tuple[str, "subprocess.Popen[str]"], tmp_path: Path) -> None:
+def test_a_server_is_profiled_from_start_to_end(serving: tuple[str, Started], tmp_path: Path) -> None:
     url, server = serving
     profiling = command("profile", "--url", url, "--steps", "12", "--trace", str(tmp_path / "trace.json"))
     while profiling.poll() is None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import processes
 
 TIMEOUT_S = 60.0
 
@@ -33,7 +34,7 @@ def test_a_command_that_fails_ends_whoever_reads_its_last_word() -> None:
             os.write(writer, b"x" * 4096)
     except BlockingIOError:
         os.set_blocking(writer, True)
-    process = subprocess.Popen(command("serve", "/nowhere/none.gguf"), stderr=writer)
+    process = processes.start(command("serve", "/nowhere/none.gguf"), stderr=writer)
     os.close(writer)
     try:
         assert process.wait(TIMEOUT_S) == 2

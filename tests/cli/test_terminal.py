@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import select
-import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from tests import processes
+from tests.processes import Started
 
 from freehold.files.tensors import DType
 from freehold.synth import PRESETS, write_checkpoint
@@ -27,7 +28,7 @@ def take_terminal() -> None:
 class Chat:
     """``freehold chat`` with a tiny model, and what its terminal has shown and nobody has read."""
 
-    def __init__(self, screen: BinaryIO, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, screen: BinaryIO, process: Started) -> None:
         self.process = process
         self._screen = screen
         self._seen = b""
@@ -54,9 +55,9 @@ def chat(tmp_path: Path) -> Iterator[Chat]:
     main, terminal = pty.openpty()
     command = [sys.executable, "-m", "freehold", "chat", str(tiny), "--seed", "1"]
     with os.fdopen(main, "r+b", buffering=0) as screen:
-        process = subprocess.Popen(
+        process = processes.start(
             command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-            preexec_fn=take_terminal,  # noqa: PLW1509  one system call
+            preexec_fn=take_terminal,  # one system call
         )  # fmt: skip
         os.close(terminal)
         try:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from tests import processes
 from tests.loadtest.stub import Truth
 
 from freehold.loadtest.bench import Surroundings, run_bench
@@ -33,7 +34,7 @@ class StubServer(AbstractContextManager["StubServer"]):
 
     def __init__(self, *arguments: str, is_tls: bool = False) -> None:
         self._tls = ssl._create_unverified_context() if is_tls else None
-        self._process = subprocess.Popen(
+        self._process = processes.start(
             [sys.executable, str(STUB), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdout is not None

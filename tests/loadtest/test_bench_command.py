@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import processes
 from tests.loadtest.runs import StubServer
 
 from freehold.loadtest.result_file import read_result
@@ -66,7 +67,7 @@ def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(stub: StubServer, tmp_pat
         "--result-filename", tmp_path / "found.json",
     )  # fmt: skip
     stub.truth()
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
+    with processes.start(arguments, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
         asked: set[str] = set()
         while len(asked) < 26:  # within the second point
             assert running.poll() is None, "it ended by itself"
@@ -107,7 +108,7 @@ def test_ctrl_c_before_any_request_ended_says_how_to_go_on(tmp_path: Path) -> No
             "--base-url", stub.url, "--num-prompts", "1", "--max-concurrency", "1", "--num-warmups", "0",
             "--random-input-len", "4", "--random-output-len", "2", "--quiet", "--result-filename", found,
         )  # fmt: skip
-        with subprocess.Popen(
+        with processes.start(
             arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
         ) as running:
             while not any(key.startswith("bench-") for key in stub.truth()):

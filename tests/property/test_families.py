@@ -131,6 +131,7 @@ def test_all_leave_at_any_moment(prefix_caching: bool) -> None:
                 engine.abort(name)
                 engine.loop.step()
             engine.finish()
+            assert engine.finishes.keys() == set(NAMES)
 
 
 def test_who_is_more_urgent_waits_for_nobody_less_urgent() -> None:

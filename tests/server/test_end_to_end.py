@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tests import processes
 
 from freehold.access import usage
 from freehold.access.database import connect, path_in
@@ -42,7 +43,7 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}"
         self.headers = {"x-api-key": key}
         started = time.monotonic()
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.process = processes.start(self.command, stderr=subprocess.PIPE, text=True)
         self.first_token_s, self.first_token_cpu_s = self._first_token(started)
         self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=TIMEOUT_S)
         self.model = self.client.models.list().data[0].id
@@ -349,7 +350,7 @@ def test_signal_at_any_moment_of_the_start(
     code = "import sys; from freehold.cli.main import main; print(flush=True); main()"
     command = [sys.executable, "-c", code, "serve", str(smollm2_path), "--port", "0"]
     for delay_s in delays_s:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(delay_s)
@@ -362,7 +363,7 @@ def test_signal_at_any_moment_of_the_start(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_while_loading(smollm2_path: Path, free_port: int, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "freehold", "serve", str(smollm2_path), "--port", str(free_port)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = processes.start(command, stderr=subprocess.PIPE, text=True)
     # The port listens before the model loads.
     connected = False
     while not connected:

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import processes
 from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.test_lifecycle import wait_until
 
@@ -51,7 +52,7 @@ class Prometheus:
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=TIMEOUT_S)
         self.log = folder / "log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
+            self.process = processes.start(
                 [
                     program("prometheus"),
                     f"--config.file={folder}/prometheus.yml",

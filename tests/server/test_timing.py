@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import processes
 
 NUM_PROBES = 2000
 PREFIX_TOKENS = 512
@@ -28,7 +29,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     flags = ["--port", str(port), "--log-level", "error", "--state-dir", str(folder / "state")]
     for key in KEYS:
         flags += ["--api-key", key]
-    process = subprocess.Popen([sys.executable, "-m", "freehold", "serve", str(model), *flags])
+    process = processes.start([sys.executable, "-m", "freehold", "serve", str(model), *flags])
     url = f"http://127.0.0.1:{port}"
     deadline_s = time.monotonic() + 60
     while True:

@@ -7,7 +7,6 @@ import pty
 import re
 import select
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -17,6 +16,7 @@ from threading import Event
 import msgspec
 import pytest
 from rich.console import Console
+from tests import processes
 from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.test_live import live, until
 
@@ -147,10 +147,10 @@ def test_at_a_terminal_it_goes_on_until_ctrl_c(start: Start) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-m", "freehold", "top", "--url", server.url]
     with os.fdopen(main, "r+b", buffering=0) as screen:
-        process = subprocess.Popen(
+        process = processes.start(
             command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
             env={**os.environ, "TERM": "xterm-256color"},
-            preexec_fn=take_terminal,  # noqa: PLW1509  one system call
+            preexec_fn=take_terminal,  # one system call
         )  # fmt: skip
         os.close(terminal)
         seen, end_s = b"", time.monotonic() + TIMEOUT_S

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests import processes
 from tests.server.otlp_receiver import receiving
 from tests.server.running import Start
 from tests.server.test_lifecycle import wait_until
@@ -170,7 +171,7 @@ class Process:
     def __init__(self, model: Path, port: int, endpoint: str) -> None:
         command = [sys.executable, "-m", "freehold", "serve", str(model), "--backend", "scripted", "--port", str(port)]
         options = ["--otlp-traces-endpoint", endpoint, "--served-model-name", "test"]
-        self.process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+        self.process = processes.start([*command, *options], stderr=subprocess.PIPE, text=True)
         self.url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + TIMEOUT_S
         while not self._is_ready():

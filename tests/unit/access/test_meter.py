@@ -109,7 +109,7 @@ def test_rates_dont_heed_the_time_of_day() -> None:
     with limited.enter():
         pass
     time.wall_s += 10**6
-    refused(limited.enter)
+    assert refused(limited.enter)[0] == "rate_limit_exceeded"
 
 
 steps = st.lists(

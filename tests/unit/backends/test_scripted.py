@@ -125,9 +125,11 @@ def test_closing_cuts_pauses_short() -> None:
     scripts = Scripts()
     scripts.add((1, 2), [Pause(3600), 7])
     backend = ScriptedBackend(100, BackendOptions(8, BLOCK, 4, 64), scripts)
+    began_s = time.monotonic()
     backend.submit(Step(StepId(0), [row(0, [1, 2], [0])]))
     backend.close()
     backend.close()
+    assert time.monotonic() - began_s < 3600
 
 
 # What each test below does is a mistake that a scheduler could make.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from engine_fixtures import TIMEOUT_S, generate, scripted_config
 from scripted_child import PROGRAM, SLOW
+from tests import processes
 
 from freehold.engine.ipc import Beat, Channel, FromEngine, Ready, Start
 from freehold.engine.process import EXIT_FAILED
@@ -20,7 +21,7 @@ class Alone:
         self.raw, theirs = socket.socketpair()
         with theirs:
             command = [*PROGRAM, str(theirs.fileno())]
-            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+            self.process = processes.start(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
         self.channel: Channel[FromEngine] = Channel(self.raw.dup(), FromEngine)
 
     def load(self) -> None:

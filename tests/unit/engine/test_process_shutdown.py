@@ -13,6 +13,7 @@ from engine_fixtures import TIMEOUT_S, scripted_config, wait_until
 from fault_child import pids_of, program
 from process_fixtures import decoding, is_running, pid_of, submit
 from scripted_child import HANGS, LATE, PROGRAM, SLOW
+from tests import processes
 
 from freehold.engine import remote
 from freehold.engine.remote import ProcessEngine
@@ -137,7 +138,7 @@ sys.stdin.read()
     [("busy", signal.SIGKILL), ("hanging", signal.SIGKILL), ("stopped", signal.SIGKILL), ("busy", signal.SIGTERM)],
 )
 def test_no_process_outlives_its_owner(state: str, number: signal.Signals) -> None:
-    owner = subprocess.Popen(
+    owner = processes.start(
         [sys.executable, "-c", OWNER, str(HERE), state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert owner.stdin is not None

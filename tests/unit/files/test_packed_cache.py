@@ -5,7 +5,6 @@ import fcntl
 import logging
 import os
 import resource
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests import processes
 
 from freehold.files import packed_cache
 from freehold.files.packed_cache import PackedCache, list_packed, remove_packed
@@ -347,7 +347,7 @@ test.keep(Path(sys.argv[1]))
 def test_processes_that_write_and_delete_at_once_are_safe(tmp_path: Path) -> None:
     """Readers meanwhile see the whole file or none."""
     command = [sys.executable, "-c", WRITER, str(tmp_path), str(Path(__file__).parent), *sys.path]
-    writers = [subprocess.Popen(command) for _ in range(3)]
+    writers = [processes.start(command) for _ in range(3)]
     while any(writer.poll() is None for writer in writers):
         loads(tmp_path)
     assert [writer.returncode for writer in writers] == [0, 0, 0]

@@ -146,6 +146,7 @@ def test_an_interrupt_leaves_what_a_later_pull_goes_on_with(resolved: Server, tm
 def test_rubbish_of_an_earlier_pull_is_replaced(resolved: Server, tmp_path: Path, rubbish: bytes) -> None:
     (layout.download_directory("trial", tmp_path) / "wheel.partial").write_bytes(rubbish)
     pull(tmp_path)
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_another_file_of_the_same_size_is_refused_and_removed(resolved: Server, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from byte_grammars import TEXTS, Accepts, Fresh
+from byte_grammars import TEXTS, Accepts, Fresh, follows
 
 from freehold.errors import GrammarError, RequestError, ResourceError
 from freehold.grammar.compiler import GrammarCompiler
@@ -119,7 +119,8 @@ def test_a_worker_that_died_is_replaced(compiler: GrammarCompiler) -> None:
     [process] = running(compiler)
     process.kill()
     process.wait()
-    compiler.compile(Regex("b"), param="p")
+    assert compiler.compile(Regex("b"), param="p").source
+    assert process not in running(compiler)
 
 
 def test_one_that_takes_long_does_not_hold_up_the_other(compiler: GrammarCompiler) -> None:
@@ -186,7 +187,8 @@ def test_bad_texts_are_refused(shared: GrammarCompiler, text: str) -> None:
 
 def test_schemas_in_strings_and_comments_are_none(shared: GrammarCompiler, factory: MatcherFactory) -> None:
     text = 'start: "%json {" x // %json {\nx: /%json \\/ \\{/ # temperature=1\n'
-    factory.compile(shared.compile(Lark(text), param="p").source)
+    matcher = factory.compile(shared.compile(Lark(text), param="p").source)
+    assert follows(matcher.begin(Grammar(source=b""), Sampling()), "%json {%json / {")
 
 
 def test_no_step_of_an_ambiguous_grammar_takes_long(fresh: Fresh) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
+from tests.processes import Started
 
 from freehold import LLM, Completion, SamplingParams
 from freehold.backends.script import NotFinite, Scripts
@@ -188,7 +190,7 @@ def test_one_run_at_a_time(llm: LLM, path: Path) -> None:
 def test_an_iteration_that_never_began_lets_go_of_the_journal(llm: LLM, path: Path) -> None:
     never = llm.generate_each(PROMPTS, PARAMS, journal=path)
     del never
-    llm.generate(PROMPTS, PARAMS, journal=path)
+    assert len(llm.generate(PROMPTS, PARAMS, journal=path)) == len(PROMPTS) * PARAMS.n
 
 
 def test_a_journal_that_cannot_be_opened(llm: LLM, tmp_path: Path) -> None:
@@ -273,9 +275,9 @@ with LLM(model, backend=backend, max_model_len=200, max_num_seqs=8) as llm:
 def test_a_killed_run_goes_on_to_exactly_the_union(
     smollm2_path: Path, path: Path, backend: str, num_prompts: int
 ) -> None:
-    def start(journal: Path) -> subprocess.Popen[str]:
+    def start(journal: Path) -> Started:
         command = [sys.executable, "-c", KILLED, str(smollm2_path), str(journal), backend, str(num_prompts)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        return processes.start(command, stdout=subprocess.PIPE, text=True)
 
     with start(path) as killed:
         end_s = time.monotonic() + 120

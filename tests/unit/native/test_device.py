@@ -203,8 +203,10 @@ def test_too_many_rows_fail(open_device) -> None:
 def test_closing_does_not_wait_for_masks(open_device) -> None:
     runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0), num_threads=2)
     runner.submit(Row(0, [1], blocks(0, 1), 1, SEEDED, deferred=True))
+    began_s = time.monotonic()
     runner.backend.close()
     runner.backend.close()
+    assert time.monotonic() - began_s < 60
 
 
 @pytest.mark.parametrize("kv_dtype", ["f32", "bf16", "int8"])

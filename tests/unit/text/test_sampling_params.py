@@ -65,7 +65,8 @@ HUGE = [10**400, -(10**400), 10**5000, [10**5000], {"a": 10**5000}]
 def test_accepted(field: str, value: Any) -> None:
     params = SamplingParams(**{field: value})
     params.validate(vocab_size=VOCAB)
-    params.to_engine(eos_ids=[1], choice=0, fresh_seed=9, room=50)
+    assert getattr(params, field) == value
+    assert params.to_engine(eos_ids=[1], choice=0, fresh_seed=9, room=50).max_tokens <= 50
 
 
 @pytest.mark.parametrize(
