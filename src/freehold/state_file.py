@@ -1,4 +1,4 @@
-"""SQLite files of the server's state: opened in one way, whatever they hold."""
+"""SQLite files that Freehold keeps: opened in one way, whatever they hold."""
 
 import os
 import secrets
@@ -26,6 +26,7 @@ class Layout:
         changes: by version, the statement that makes a file of it one of the next.
         application_id: marks such files; 0: nothing does.
         is_durable: what was written survives the death of the machine, and not just of the process.
+        elsewhere: what names another place for such a file, for people.
     """
 
     what: str
@@ -34,6 +35,7 @@ class Layout:
     changes: Mapping[int, str] = field(default_factory=dict)
     application_id: int = 0
     is_durable: bool = False
+    elsewhere: str = "set --state-dir"
 
 
 def open_state(path: Path, layout: Layout) -> sqlite3.Connection:
@@ -49,10 +51,10 @@ def open_state(path: Path, layout: Layout) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # whose errors say what is wrong, unlike SQLite's
         connection = _connect(path)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if layout.is_durable else 'NORMAL'}")
             with transaction(connection):
                 _check(connection, path, layout)
+            connection.execute("PRAGMA journal_mode = WAL")  # after the check: it changes the file
+            connection.execute(f"PRAGMA synchronous = {'FULL' if layout.is_durable else 'NORMAL'}")
         except BaseException:
             connection.close()
             raise
@@ -107,7 +109,7 @@ def _check(connection: sqlite3.Connection, path: Path, layout: Layout) -> None:
             "a copy, or delete it to begin anew"
         )
     if application != layout.application_id:
-        raise StateError(f"{path} isn't Freehold's file of {layout.what}; move it away, or set --state-dir")
+        raise StateError(f"{path} isn't Freehold's file of {layout.what}; move it away, or {layout.elsewhere}")
     if version in layout.changes:
         connection.execute(layout.changes[version])
         connection.execute(f"PRAGMA user_version = {version + 1}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.loadtest.runs import Run, Silent, StubServer, stored
 
-from freehold.errors import ConfigError
+from freehold.errors import ConfigError, StateError
 from freehold.loadtest.bench import Surroundings, run_bench
 from freehold.loadtest.options import BenchOptions, DatasetOptions
 from freehold.loadtest.records import RequestRecord
@@ -176,16 +176,91 @@ def stored_count(path: Path) -> int:
     return count
 
 
-def test_files_that_are_no_runs_are_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
-    with pytest.raises(ConfigError, match="no run"):
-        RunStore(path, None)
+def test_what_isnt_there_cant_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run to resume"):
+        RunStore(tmp_path / "run.sqlite", None)
+
+
+def letter(path: Path) -> None:
     path.write_text("a letter")
-    options = BenchOptions(base_url="http://x", loads=TWO, seed=1)
-    for given in (options, None):
-        with pytest.raises(ConfigError, match=r"run\.sqlite"):
+
+
+def emptied(path: Path) -> None:
+    path.touch()
+
+
+def somebody_elses(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE run (options TEXT)")
+
+
+def of_tomorrow(path: Path) -> None:
+    RunStore(path, BenchOptions(base_url="http://x", loads=TWO, seed=1)).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+def locked(path: Path) -> None:
+    RunStore(path, BenchOptions(base_url="http://x", loads=TWO, seed=1)).close()
+    HOLDING.append(sqlite3.connect(path))
+    HOLDING[0].execute("BEGIN IMMEDIATE")
+
+
+HOLDING: list[sqlite3.Connection] = []
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (letter, "not a database"),
+        (emptied, "is empty"),
+        (somebody_elses, "isn't Freehold's file of a load test; move it away, or give another --result-filename"),
+        (of_tomorrow, "has format 99"),
+        (locked, "database is locked"),
+    ],
+)
+def test_files_that_cant_be_used_are_refused_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path], None], words: str
+) -> None:
+    monkeypatch.setattr("freehold.state_file.BUSY_TIMEOUT_S", 0.1)
+    path = tmp_path / "run.sqlite"
+    made(path)
+    before = path.read_bytes()
+    for given in (BenchOptions(base_url="http://x", loads=TWO, seed=1), None):
+        with pytest.raises(StateError, match=words) as raised:
             RunStore(path, given)
-    assert path.read_text() == "a letter"
+        assert str(path) in str(raised.value)
+    assert path.read_bytes() == before
+    while HOLDING:
+        HOLDING.pop().close()
+
+
+def test_a_full_disk_is_told_after_the_result_and_leaves_no_gaps(stub: StubServer, tmp_path: Path) -> None:
+    """What came after the first thing that couldn't be written isn't written either, even if there is room again."""
+    path = tmp_path / "run.sqlite"
+    options = BenchOptions(
+        base_url=stub.url, loads=TWO[:1], num_prompts=40, seed=1, fields={"stub": {"gap_s": 0.002}},
+        dataset=DatasetOptions(random_input_len=8, random_output_len=4),
+    )  # fmt: skip
+    store = RunStore(path, options)
+
+    class Filling(Silent):
+        num = 0
+
+        def record(self, record: RequestRecord) -> None:
+            self.num += 1
+            if self.num in {5, 25}:
+                pages = 1 if self.num == 5 else 1 << 20
+                store._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    result = asyncio.run(run_bench(options, store, Surroundings(tmp_path), Filling()))
+    assert result.points[0].completed == 40
+    with pytest.raises(StateError, match=r"run\.sqlite can't be used: database or disk is full"):
+        store.close()
+    assert stored_count(path) < 25
+    again = RunStore(path, None)
+    assert again.measurement(0, 0) is None, "it is measured anew"
+    again.close()
 
 
 def test_two_processes_cant_have_a_run_open(stub: StubServer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from freehold.loadtest.bench import Surroundings, run_bench
 from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.progress import Progress
 from freehold.loadtest.result_file import write_result
-from freehold.loadtest.results import Metric
+from freehold.loadtest.results import Metric, RunResult
 from freehold.loadtest.run import InterruptedRunError
 from freehold.loadtest.store import RunStore
 
@@ -75,29 +76,37 @@ def execute(options: BenchOptions | None, files: Files, shown: Shown, headers: S
         KeyboardInterrupt: interrupted, after what there is was printed and saved.
         SystemExit: no request succeeded.
     """
-    store = RunStore(files.run, options)
-    surroundings = Surroundings(resolve.home_directory(), resolve.client_key(), tuple(headers))
-    try:
-        with Progress(is_quiet=shown.is_quiet) as progress:
-            result = asyncio.run(run_bench(store.options, store, surroundings, progress))
-    except (InterruptedRunError, KeyboardInterrupt) as error:
-        _tell_how_to_go_on(files.run)
-        raise KeyboardInterrupt from error
-    finally:
-        store.close()
-    print(table.text(result, shown.metrics, shown.percents), end="")
-    if files.result is not None:
-        write_result(result, files.result, is_detailed=files.is_detailed)
-    if files.report is not None:
-        from freehold.loadtest.report.files import write_page
-        from freehold.loadtest.report.run_page import run_page
+    with closing(RunStore(files.run, options)) as store:  # closed last: if its disk is full, results are told first
+        loads = store.options.loads
+        result = _measure(store, headers, is_quiet=shown.is_quiet)
+        print(table.text(result, shown.metrics, shown.percents), end="")
+        if files.result is not None:
+            write_result(result, files.result, is_detailed=files.is_detailed)
+        if files.report is not None:
+            from freehold.loadtest.report.files import write_page
+            from freehold.loadtest.report.run_page import run_page
 
-        write_page(run_page(result), files.report)
-    if not all(point.is_complete for point in result.points) or len(result.points) < len(store.options.loads):
+            write_page(run_page(result), files.report)
+    if not all(point.is_complete for point in result.points) or len(result.points) < len(loads):
         _tell_how_to_go_on(files.run)
         raise KeyboardInterrupt
     if not any(point.completed for point in result.points):
         sys.exit(EXIT_FAILED)
+
+
+def _measure(store: RunStore, headers: Sequence[str], *, is_quiet: bool) -> RunResult:
+    """
+    Raises:
+        UserError: as from `execute`.
+        KeyboardInterrupt: interrupted before there was anything to tell.
+    """
+    surroundings = Surroundings(resolve.home_directory(), resolve.client_key(), tuple(headers))
+    try:
+        with Progress(is_quiet=is_quiet) as progress:
+            return asyncio.run(run_bench(store.options, store, surroundings, progress))
+    except (InterruptedRunError, KeyboardInterrupt) as error:
+        _tell_how_to_go_on(store.path)
+        raise KeyboardInterrupt from error
 
 
 def _tell_how_to_go_on(run: Path) -> None:

@@ -6,24 +6,30 @@ the disk.
 
 import dataclasses
 import fcntl
+import os
 import queue
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from freehold.errors import ConfigError
+from freehold.errors import ConfigError, StateError
 from freehold.loadtest.measurement import Measurement
 from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import RunFacts
+from freehold.state_file import Layout, open_state, state_errors
 from freehold.transactions import transaction
 
-FORMAT = 2
-
-_TABLES = """
+_LAYOUT = Layout(
+    what="a load test",
+    application_id=0x46524254,
+    version=3,
+    elsewhere="give another --result-filename",
+    tables="""
 CREATE TABLE run (options TEXT NOT NULL, facts TEXT, is_finished INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE measurement (
     point INTEGER, repeat INTEGER, body TEXT NOT NULL, PRIMARY KEY (point, repeat)
@@ -32,8 +38,9 @@ CREATE TABLE request (
     point INTEGER, repeat INTEGER, request_id TEXT, record TEXT NOT NULL
 );
 CREATE TABLE attempt (point INTEGER, repeat INTEGER);
-CREATE INDEX request_of ON request (point, repeat);
-"""
+CREATE INDEX request_of ON request (point, repeat)
+""",
+)
 
 _record_decoder = msgspec.json.Decoder(RequestRecord)
 _measurement_decoder = msgspec.json.Decoder(Measurement)
@@ -50,43 +57,51 @@ class RunStore:
             options: of a new run; None opens one to resume it.
 
         Raises:
-            ConfigError: the file holds a run that has begun and isn't finished, is missing, or holds no run.
+            ConfigError: the file holds a run that has begun and isn't finished, is missing, or is open elsewhere.
+            StateError: it can't be used, or is something else.
         """
         self.path = path
         if options is not None and path.exists():
             _remove_finished(path)
         if options is None and not path.is_file():
             raise ConfigError(f"there is no run to resume at {path}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = path.open("ab")
-        except OSError as error:
-            raise ConfigError(f"can't open {path} as the file of a run: {error.strerror}") from None
-        try:
-            self._open(options)
-        except BaseException:
-            self._lock.close()
-            raise
-        self.error: sqlite3.Error | None = None
+        self._open = ExitStack()
+        with ExitStack() as failing:
+            failing.callback(self._open.close)
+            self._connection = open_state(path, _LAYOUT)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            # In this order: closing any descriptor of a file gives up the locks that SQLite holds on it.
+            self._open.callback(os.close, descriptor)
+            self._open.callback(self._connection.close)
+            _lock(descriptor, path)
+            self.options = self._begun(options)
+            failing.pop_all()
+        self._error: sqlite3.Error | None = None
         self._work: queue.SimpleQueue[Statement | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="freehold-bench-store", daemon=True)
         self._thread.start()
 
     def facts(self) -> RunFacts | None:
-        """Those of a run that had begun."""
-        (text,) = self._connection.execute("SELECT facts FROM run").fetchone()
-        return None if text is None else msgspec.json.decode(text, type=RunFacts)
+        """Those of a run that had begun.
+
+        Raises:
+            StateError: as from all that reads, the file can't be read or is damaged.
+        """
+        with self._reading() as connection:
+            (text,) = connection.execute("SELECT facts FROM run").fetchone()
+            return None if text is None else msgspec.json.decode(text, type=RunFacts)
 
     def measurement(self, point: int, repeat: int) -> Measurement | None:
         """A finished one, with its records; None if it isn't finished."""
         key = (point, repeat)
-        row = self._connection.execute("SELECT body FROM measurement WHERE point = ? AND repeat = ?", key).fetchone()
-        if row is None:
-            return None
-        found = _measurement_decoder.decode(row[0])
-        rows = self._connection.execute("SELECT record FROM request WHERE point = ? AND repeat = ?", key)
-        found.records = sorted((_record_decoder.decode(text) for (text,) in rows), key=lambda each: each.intended_s)
-        return found
+        with self._reading() as connection:
+            row = connection.execute("SELECT body FROM measurement WHERE point = ? AND repeat = ?", key).fetchone()
+            if row is None:
+                return None
+            found = _measurement_decoder.decode(row[0])
+            rows = connection.execute("SELECT record FROM request WHERE point = ? AND repeat = ?", key)
+            found.records = sorted((_record_decoder.decode(text) for (text,) in rows), key=lambda each: each.intended_s)
+            return found
 
     def put_facts(self, facts: RunFacts) -> None:
         """Note what belongs to the run."""
@@ -96,8 +111,9 @@ class RunStore:
     def num_attempts(self, point: int, repeat: int) -> int:
         """How often a measurement was begun when the file was opened, or before: the server may know its prompts."""
         key = (point, repeat)
-        row = self._connection.execute("SELECT count(*) FROM attempt WHERE point = ? AND repeat = ?", key).fetchone()
-        return int(row[0])
+        with self._reading() as connection:
+            (num,) = connection.execute("SELECT count(*) FROM attempt WHERE point = ? AND repeat = ?", key).fetchone()
+            return int(num)
 
     def begin(self, point: int, repeat: int) -> None:
         """Note another attempt, and forget what an interrupted one left."""
@@ -123,43 +139,39 @@ class RunStore:
         """Write what is left, and let go of the file.
 
         Raises:
-            ConfigError: something couldn't be written, now or before.
+            StateError: something couldn't be written, now or before. Nothing that came later was, so that the file
+                has no gaps, and the run can be resumed from there.
         """
         self._work.put(None)
         self._thread.join()
-        self._connection.close()
-        self._lock.close()
-        if self.error is not None:
-            raise ConfigError(f"can't write {self.path}: {self.error}")
+        self._open.close()
+        if self._error is not None:
+            with state_errors(self.path, _LAYOUT):
+                raise self._error
 
-    def _open(self, options: BenchOptions | None) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode=WAL")  # others may read while it is written
-            self._connection.execute("PRAGMA synchronous=NORMAL")
+    def _begun(self, options: BenchOptions | None) -> BenchOptions:
+        """Note the options of a new run, or read those of an old one.
+
+        Raises:
+            ConfigError: none has begun.
+        """
+        with self._reading() as connection:
             if options is not None:
-                self._create(options)
-            self.options = self._read_options()
-        except BlockingIOError:
-            raise ConfigError(f"another process has {self.path} open; wait for it, or give another name") from None
-        except sqlite3.Error as error:
-            self._connection.close()
-            raise ConfigError(f"can't use {self.path} as the file of a run: {error}") from None
+                text = msgspec.json.encode(options).decode()
+                connection.execute("INSERT INTO run (options) VALUES (?)", (text,))
+                return options
+            row = connection.execute("SELECT options FROM run").fetchone()
+            if row is None:
+                raise ConfigError(f"there is no run to resume in {self.path}: none has begun")
+            return msgspec.json.decode(row[0], type=BenchOptions)
 
-    def _create(self, options: BenchOptions) -> None:
-        with transaction(self._connection):
-            for statement in _TABLES.split(";"):
-                self._connection.execute(statement)
-            self._connection.execute("INSERT INTO run (options) VALUES (?)", (msgspec.json.encode(options).decode(),))
-            self._connection.execute(f"PRAGMA user_version={FORMAT}")
-
-    def _read_options(self) -> BenchOptions:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version != FORMAT:
-            raise ConfigError(f"{self.path} is no run of `freehold bench`, or of another version (format {version})")
-        (text,) = self._connection.execute("SELECT options FROM run").fetchone()
-        return msgspec.json.decode(text, type=BenchOptions)
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with state_errors(self.path, _LAYOUT):
+                yield self._connection
+        except msgspec.MsgspecError as error:
+            raise StateError(f"the file of {_LAYOUT.what} {self.path} is damaged: {error}; remove it") from None
 
     def _write(self) -> None:
         """The thread: take what has gathered, write it, wait for more."""
@@ -168,30 +180,39 @@ class RunStore:
             gathered = [self._work.get()]
             while not self._work.empty():
                 gathered.append(self._work.get())
-            if gathered[-1] is None:
-                is_open = False
-            try:
-                with transaction(self._connection):
-                    for statement in gathered:
-                        if statement is not None:
-                            self._connection.execute(*statement)
-            except sqlite3.Error as error:
-                self.error = error
+            is_open = gathered[-1] is not None
+            if self._error is None:
+                try:
+                    with transaction(self._connection):
+                        for statement in gathered:
+                            if statement is not None:
+                                self._connection.execute(*statement)
+                except sqlite3.Error as error:
+                    self._error = error
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """
+    Raises:
+        ConfigError: another process has the file open.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"another process has {path} open; wait for it, or give another name") from None
 
 
 def _remove_finished(path: Path) -> None:
     """Make room for another run, where one is finished or has measured nothing.
 
     Raises:
-        ConfigError: the file is no finished run.
+        ConfigError: the file holds a run that isn't finished.
+        StateError: it can't be used, or is something else.
     """
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            (is_finished,) = connection.execute(
-                "SELECT is_finished OR NOT EXISTS (SELECT * FROM request) FROM run"
-            ).fetchone()
-    except sqlite3.Error as error:
-        raise ConfigError(f"{path} is in the way and is no run of `freehold bench` ({error}); move it") from None
-    if not is_finished:
+    with state_errors(path, _LAYOUT), closing(open_state(path, _LAYOUT)) as connection:
+        (is_needed,) = connection.execute(
+            "SELECT EXISTS (SELECT * FROM request) AND NOT EXISTS (SELECT * FROM run WHERE is_finished)"
+        ).fetchone()
+    if is_needed:
         raise ConfigError(f"{path} holds a run that isn't finished; go on with --resume {path}, or remove it")
     path.unlink()
