@@ -12,7 +12,7 @@ from freehold.engine.client import Engine
 from freehold.errors import RecordingError
 from freehold.files.tensors import DType
 from freehold.observe.record import open_recording
-from freehold.observe.record.format import Encoder, Ended, Frame, bodies, decode, preface
+from freehold.observe.record.format import Encoder, Ended, Frame, bodies, decode, preface, read_preface
 from freehold.replay.cause import NONDETERMINISM
 from freehold.replay.replay import Options, recorded_settings, replay
 from freehold.replay.report import Report, lines
@@ -206,7 +206,9 @@ def rewritten(folder: Path, tmp_path: Path, change: Any) -> Path:
     copy, encoder = tmp_path / "changed", Encoder()
     copy.mkdir()
     for segment in folder.iterdir():
-        data = memoryview(segment.read_bytes())
-        frames = [encoder.encode(change(decode(body, offset))) for offset, body in bodies(data)]
+        with segment.open("rb") as file:
+            assert read_preface(file, segment.name)
+            size = segment.stat().st_size
+            frames = [encoder.encode(change(decode(body, offset))) for offset, body in bodies(file, size)]
         (copy / segment.name).write_bytes(preface() + b"".join(frames))
     return copy

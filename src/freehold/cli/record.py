@@ -3,11 +3,11 @@
 import re
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -58,7 +58,8 @@ def list_requests(
 
     with _opened(recording) as opened:
         is_wanted = _filter(since, until, key, outcome)
-        found = deque((row(each) for each in opened.requests() if is_wanted(each)), maxlen=limit)
+        newest = (row(each) for each in opened.requests(newest_first=True) if is_wanted(each))
+        found = list(islice(newest, limit))[::-1]
         total = len(opened)
     rows = [COLUMNS, *found]
     widths = [max(len(each[column]) for each in rows) for column in range(len(COLUMNS))]

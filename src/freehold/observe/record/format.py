@@ -11,7 +11,7 @@ A request has two frames, so that one that took the server down has left somethi
 import hashlib
 import zlib
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 import msgspec
 
@@ -23,7 +23,9 @@ FORMAT_VERSION = 1
 MAX_FRAME_BYTES = 64 << 20
 
 _WORD = 4
-_PREFACE_BYTES = len(MAGIC) + _WORD
+PREFACE_BYTES = len(MAGIC) + _WORD
+HEAD_BYTES = 2 * _WORD
+"""Of a frame, before its body: length and checksum."""
 
 Detail = Literal["metadata", "full"]
 """Lengths and hashes, nothing that tells what was said; or everything that a replay needs."""
@@ -177,17 +179,18 @@ def preface() -> bytes:
     return MAGIC + FORMAT_VERSION.to_bytes(_WORD, "little")
 
 
-def check_preface(data: memoryview, name: str) -> bool:
+def read_preface(file: BinaryIO, name: str) -> bool:
     """Whether a segment has begun; not if its server ended that moment.
 
     Raises:
         RecordingError: it is no segment, or one of another format.
     """
-    if bytes(data[: len(MAGIC)]) != MAGIC[: len(data)]:
+    data = file.read(PREFACE_BYTES)
+    if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise RecordingError(f"{name} isn't a segment of a recording")
-    if len(data) < _PREFACE_BYTES:
+    if len(data) < PREFACE_BYTES:
         return False
-    version = int.from_bytes(data[len(MAGIC) : _PREFACE_BYTES], "little")
+    version = int.from_bytes(data[len(MAGIC) :], "little")
     if version != FORMAT_VERSION:
         raise RecordingError(
             f"{name} has format {version}, and this version of Freehold reads format {FORMAT_VERSION}; read it with "
@@ -217,25 +220,36 @@ class Encoder:
 _decoder = msgspec.msgpack.Decoder(Frame)
 
 
-def bodies(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The frames of a segment after its preface: where each begins, and its body.
+def length_in(head: bytes) -> int:
+    """How many bytes of body follow a frame's head."""
+    return int.from_bytes(head[:_WORD], "little")
+
+
+def bodies(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
+    """The frames of a segment whose preface has been read: where each begins, and its body. One is held at a time.
+
+    Args:
+        end: of the segment, in bytes.
 
     Raises:
         DamagedError: the rest is cut short or isn't what was written.
     """
-    at = _PREFACE_BYTES
-    while at < len(data):
-        body = at + 2 * _WORD
-        num_bytes = int.from_bytes(data[at : at + _WORD], "little")
-        if body + num_bytes > len(data) or num_bytes > MAX_FRAME_BYTES:
+    at = PREFACE_BYTES
+    while at < end:
+        head = file.read(HEAD_BYTES)
+        num_bytes = length_in(head)
+        if at + HEAD_BYTES + num_bytes > end or num_bytes > MAX_FRAME_BYTES:
             raise DamagedError(at, "a frame is cut short")
-        if zlib.crc32(data[body : body + num_bytes]) != int.from_bytes(data[at + _WORD : body], "little"):
+        body = file.read(num_bytes)
+        if len(body) < num_bytes:
+            raise DamagedError(at, "a frame is cut short")
+        if zlib.crc32(body) != int.from_bytes(head[_WORD:], "little"):
             raise DamagedError(at, "a checksum is wrong")
-        yield at, data[body : body + num_bytes]
-        at = body + num_bytes
+        yield at, body
+        at += HEAD_BYTES + num_bytes
 
 
-def decode(body: memoryview, offset: int) -> Frame:
+def decode(body: bytes, offset: int) -> Frame:
     """What a body says.
 
     Raises:

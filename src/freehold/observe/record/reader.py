@@ -1,30 +1,36 @@
 """Read a recording: the requests and steps in a folder of segments, also while a server writes into it."""
 
+import io
 import os
-from array import array
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
 from freehold.errors import RecordingError
 from freehold.observe.record.format import (
+    HEAD_BYTES,
+    PREFACE_BYTES,
     Begun,
     DamagedError,
     Ended,
+    Frame,
     Header,
     Outcome,
     Stepped,
     bodies,
-    check_preface,
     decode,
+    length_in,
+    read_preface,
 )
+from freehold.observe.record.index import Index, Place, Places
 
 SUFFIX = ".fhr"
+_BUFFER_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +66,18 @@ class RecordedRequest:
         return 0 if self.ended is None else self.ended.num_output_tokens
 
 
-class _Place(NamedTuple):
-    """Where a frame's body is: the position of its segment in the list, and bytes in it."""
-
-    segment: int
-    offset: int
-    num_bytes: int
-
-
-@dataclass(slots=True)
-class _Entry:
-    """Where the frames of one request are."""
-
-    begun: _Place | None = None
-    ended: _Place | None = None
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Segment:
-    """One file, and where the frames of its steps are: there may be millions."""
+    """One file.
+
+    Attributes:
+        end: where what can be read of it ends, in bytes.
+    """
 
     path: Path
     descriptor: int
     header: Header
-    steps: "array[int]" = field(default_factory=lambda: array("Q"))  # offset and length, one after the other
+    end: int
 
 
 class Recording:
@@ -100,7 +94,7 @@ class Recording:
         self.path = path
         self.faults: list[str] = []
         self._segments: list[_Segment] = []
-        self._entries: dict[tuple[int, int], _Entry] = {}
+        self._index = Index()
         self._open = ExitStack()
         with ExitStack() as failing:
             failing.callback(self._open.close)
@@ -112,7 +106,7 @@ class Recording:
                         raise
                     self.faults.append(f"{error}; it is left out")
             failing.pop_all()
-        self.num_headless = sum(entry.begun is None for entry in self._entries.values())
+        self.num_headless = self._index.num_headless
 
     @property
     def headers(self) -> list[Header]:
@@ -120,35 +114,36 @@ class Recording:
         return list({segment.header.run: segment.header for segment in self._segments}.values())
 
     def __len__(self) -> int:
-        return len(self._entries) - self.num_headless
+        return self._index.num_begun
 
-    def requests(self) -> Iterator[RecordedRequest]:
-        """All requests, in the order in which they began. Each is read from disk when its turn comes."""
-        for key in sorted(self._entries):
-            if self._entries[key].begun is not None:
-                yield self._request(self._entries[key])
+    def requests(self, *, newest_first: bool = False) -> Iterator[RecordedRequest]:
+        """All requests, in the order in which they began, or the other way round. Each is read from disk when its turn
+        comes."""
+        for places in self._index.begun(newest_first=newest_first):
+            yield self._request(places)
 
     def find(self, record_id: str) -> RecordedRequest | None:
         """The request with a `RecordedRequest.record_id`."""
         run, _, number = record_id.partition("-")
-        key = (int(run), int(number)) if run.isdecimal() and number.isdecimal() else (0, 0)
-        entry = self._entries.get(key)
-        return self._request(entry) if entry is not None and entry.begun is not None else None
+        if not (run.isdecimal() and number.isdecimal()):
+            return None
+        places = self._index.get(int(run), int(number))
+        return None if places.begun is None else self._request(places)
 
     def steps(self, run: int) -> Iterator[Stepped]:
-        """The steps of a run, in order."""
-        for number, segment in enumerate(self._segments):
+        """The steps of a run, in order, read from disk as they are asked for."""
+        for segment in self._segments:
             if segment.header.run == run:
-                yield from self._steps_in(number)
+                yield from _steps_in(segment)
 
     def steps_of(self, recorded: RecordedRequest) -> Iterator[Stepped]:
         """The steps in which a request had a row, in order."""
-        entry = self._entries[recorded.header.run, recorded.begun.number]
-        assert entry.begun is not None
-        last = len(self._segments) - 1 if entry.ended is None else min(entry.ended.segment + 1, len(self._segments) - 1)
-        for number in range(entry.begun.segment, last + 1):
-            if self._segments[number].header.run == recorded.header.run:
-                yield from (step for step in self._steps_in(number) if recorded.begun.number in step.numbers)
+        begun, ended = self._index.get(recorded.header.run, recorded.begun.number)
+        assert begun is not None
+        last = len(self._segments) - 1 if ended is None else ended.segment + 1
+        for segment in self._segments[begun.segment : last + 1]:
+            if segment.header.run == recorded.header.run:
+                yield from (step for step in _steps_in(segment) if recorded.begun.number in step.numbers)
 
     def close(self) -> None:
         """Close the files."""
@@ -162,28 +157,21 @@ class Recording:
     ) -> None:
         self.close()
 
-    def _steps_in(self, number: int) -> Iterator[Stepped]:
-        places = self._segments[number].steps
-        for at in range(0, len(places), 2):
-            step = self._frame(_Place(number, places[at], places[at + 1]))
-            assert isinstance(step, Stepped)
-            yield step
-
-    def _request(self, entry: _Entry) -> RecordedRequest:
-        assert entry.begun is not None
-        begun = self._frame(entry.begun)
-        ended = None if entry.ended is None else self._frame(entry.ended)
+    def _request(self, places: Places) -> RecordedRequest:
+        assert places.begun is not None
+        begun = self._frame(places.begun)
+        ended = None if places.ended is None else self._frame(places.ended)
         assert isinstance(begun, Begun)
         assert ended is None or isinstance(ended, Ended)
-        return RecordedRequest(self._segments[entry.begun.segment].header, begun, ended)
+        return RecordedRequest(self._segments[places.begun.segment].header, begun, ended)
 
-    def _frame(self, place: _Place) -> Header | Begun | Ended | Stepped:
+    def _frame(self, place: Place) -> Frame:
         segment = self._segments[place.segment]
-        body = os.pread(segment.descriptor, place.num_bytes, place.offset)
-        try:
-            return decode(memoryview(body), place.offset)
-        except DamagedError as error:
-            raise RecordingError(f"{segment.path} changed while it was read: {error}") from None
+        with _changes_told(segment.path):
+            num_bytes = length_in(os.pread(segment.descriptor, HEAD_BYTES, place.offset))
+            if place.offset + num_bytes > segment.end:
+                raise DamagedError(place.offset, "a frame is cut short")
+            return decode(os.pread(segment.descriptor, num_bytes, place.offset + HEAD_BYTES), place.offset)
 
     def _read(self, path: Path) -> None:
         """Note where a segment's frames are.
@@ -194,37 +182,82 @@ class Recording:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._open.callback(os.close, descriptor)
-            data = memoryview(_read_all(descriptor))
+            self._index_segment(path, descriptor)
         except FileNotFoundError:
             return  # the ring has dropped it since we looked
         except OSError as error:
             raise RecordingError(f"the recording's segment {path} can't be read: {error.strerror}") from None
-        if not check_preface(data, str(path)):
-            return
-        frames = bodies(data)
-        try:
-            first = next(frames, None)
-            if first is None:
-                return  # it ended before its header was written
-            offset, body = first
-            header = decode(body, offset)
-            if not isinstance(header, Header):
-                raise DamagedError(offset, "there is no header")
-            self._segments.append(_Segment(path, descriptor, header))
-            for offset, body in frames:
-                self._note(_brief(body, offset), _Place(len(self._segments) - 1, offset + 8, len(body)))
-        except DamagedError as error:
-            self.faults.append(f"{path}: {error}; the rest of it, {len(data) - error.offset} bytes, is left out")
 
-    def _note(self, brief: "_Brief", place: _Place) -> None:
-        segment = self._segments[place.segment]
+    def _index_segment(self, path: Path, descriptor: int) -> None:
+        size, file = os.fstat(descriptor).st_size, _buffered(descriptor)
+        if not read_preface(file, str(path)):
+            return
+        end = PREFACE_BYTES
+        header: Header | None = None
+        try:
+            for offset, body in bodies(file, size):
+                if header is None:
+                    first = decode(body, offset)
+                    if not isinstance(first, Header):
+                        raise DamagedError(offset, "there is no header")
+                    header = first
+                else:
+                    self._note(_brief(body, offset), header.run, Place(len(self._segments), offset))
+                end = offset + HEAD_BYTES + len(body)
+        except DamagedError as error:
+            self.faults.append(f"{path}: {error}; the rest of it, {size - error.offset} bytes, is left out")
+        if header is not None:
+            self._segments.append(_Segment(path, descriptor, header, end))
+
+    def _note(self, brief: "_Brief", run: int, place: Place) -> None:
         match brief:
-            case _Step():
-                segment.steps.extend((place.offset, place.num_bytes))
             case _Begun(number):
-                self._entries.setdefault((segment.header.run, number), _Entry()).begun = place
+                self._index.put_begun(run, number, place)
             case _Ended(number):
-                self._entries.setdefault((segment.header.run, number), _Entry()).ended = place
+                self._index.put_ended(run, number, place)
+
+
+def _steps_in(segment: _Segment) -> Iterator[Stepped]:
+    file = _buffered(segment.descriptor)
+    with _changes_told(segment.path):
+        read_preface(file, str(segment.path))
+        for offset, body in bodies(file, segment.end):
+            if isinstance(_brief(body, offset), _Step):
+                step = decode(body, offset)
+                assert isinstance(step, Stepped)
+                yield step
+
+
+@contextmanager
+def _changes_told(path: Path) -> Iterator[None]:
+    """
+    Raises:
+        RecordingError: what could be read when the recording was opened can't any more.
+    """
+    try:
+        yield
+    except DamagedError as error:
+        raise RecordingError(f"{path} changed while it was read: {error}") from None
+
+
+class _Contents(io.RawIOBase):
+    """A file from its beginning, wherever others read it through the same descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        num_bytes = os.preadv(self._descriptor, [buffer], self._offset)
+        self._offset += num_bytes
+        return num_bytes
+
+
+def _buffered(descriptor: int) -> io.BufferedReader:
+    return io.BufferedReader(_Contents(descriptor), _BUFFER_BYTES)
 
 
 def open_recording(path: Path) -> Recording:
@@ -257,7 +290,7 @@ _Brief = _Header | _Step | _Begun | _Ended
 _briefs = msgspec.msgpack.Decoder(_Brief)
 
 
-def _brief(body: memoryview, offset: int) -> _Brief:
+def _brief(body: bytes, offset: int) -> _Brief:
     """What kind of frame it is, and whose: the rest is skipped."""
     try:
         return _briefs.decode(body)
@@ -280,8 +313,3 @@ def _segment_paths(path: Path) -> list[Path]:
     if not found:
         raise RecordingError(f"there is no recording in {path}; a server with `--record full` makes one")
     return found
-
-
-def _read_all(descriptor: int) -> bytes:
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        return file.read()
