@@ -12,10 +12,11 @@ from typing import Literal
 
 import numpy as np
 
+from freehold.loadtest.comparability import other_work
 from freehold.loadtest.results import Detail, Interval, PointResult, RunResult
 from freehold.loadtest.statistics import Values, bootstrap, least_requests
 
-Verdict = Literal["better", "worse", "unclear", "cached"]
+Verdict = Literal["better", "worse", "unclear", "cached", "incomparable"]
 Basis = Literal["requests", "repeats", "runs"]
 
 _Z = 1.959964  # of 95 % confidence
@@ -48,7 +49,8 @@ class Difference:
         basis: what was compared: equal requests, equal repeats, or the runs as wholes.
         detectable: the smallest change, as a fraction of `a`, that such runs show in four of five cases.
         verdict: on `b`, as a user sees it; unclear if no change at all is within the interval; cached if the run that
-            looks better had more of its prompts in the server's prefix cache.
+            looks better had more of its prompts in the server's prefix cache; incomparable if the runs asked different
+            work.
     """
 
     name: str
@@ -81,7 +83,7 @@ class Comparison:
 
     Attributes:
         notes: what a reader must know before believing it.
-        warnings: loads at which the difference is one of caches, or may be.
+        warnings: that the runs asked different work; loads at which the difference is one of caches, or may be.
     """
 
     a: RunResult
@@ -116,23 +118,27 @@ class Pairs:
 def compare(a: RunResult, b: RunResult) -> Comparison:
     """Compare the points with equal loads."""
     notes = list(_notes(a, b))
+    work = other_work(a, b)
     points = []
     for point in a.points:
-        other = next((each for each in b.points if each.load == point.load), None)
-        if other is None:
+        match = next((each for each in b.points if each.load == point.load), None)
+        if match is None:
             notes.append(f"{point.load.label}: only the first run has it")
             continue
         pairs = None
-        if not _asked_the_same(a, b, point, other):
+        if _asked_the_same(a, b, point, match):
+            pairs = pair(point.detail, match.detail) if point.detail and match.detail else None
+        elif work is None:
             notes.append(f"{point.load.label}: {_OTHER_PROMPTS}")
-        elif point.detail and other.detail:
-            pairs = pair(point.detail, other.detail)
-        differences = tuple(_without_cache_effects(point, other, _differences(point, other, pairs)))
-        points.append(PointComparison(point, other, differences, pairs))
+        differences = tuple(_without_cache_effects(point, match, _differences(point, match, pairs)))
+        if work is not None:
+            differences = tuple(replace(each, verdict="incomparable") for each in differences)
+        points.append(PointComparison(point, match, differences, pairs))
     loads = [point.load for point in a.points]
     notes += [f"{each.load.label}: only the second run has it" for each in b.points if each.load not in loads]
-    warnings = tuple(warning for each in points if (warning := _cache_warning(each)))
-    return Comparison(a, b, tuple(points), tuple(notes), warnings)
+    warnings = [] if work is None else [work]
+    warnings += [warning for each in points if (warning := _cache_warning(each))]
+    return Comparison(a, b, tuple(points), tuple(notes), tuple(warnings))
 
 
 def pair(a: Detail, b: Detail) -> Pairs | None:

@@ -176,6 +176,49 @@ def test_what_caches_do_not_explain_is_still_better(a, b):
     assert len(found.warnings) == (a == 0.98)
 
 
+ASKED = {"dataset": {"name": "random", "random_input_len": 256, "path": "/a/file"}, "backend": "openai", "seed": 1,
+         "ignore_eos": True, "num_prompts": 100, "fields": {}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"dataset": {**ASKED["dataset"], "random_input_len": 64}}, "random_input_len 256 and 64"),
+        ({"dataset": {**ASKED["dataset"], "path": "/a/other"}}, "path 'file' and 'other'"),
+        ({"backend": "openai-chat"}, "endpoint 'openai' and 'openai-chat'"),
+        ({"ignore_eos": False}, "--ignore-eos True and False"),
+        ({"fields": {"temperature": 0}}, "fields of requests {} and {'temperature': 0}"),
+    ],
+    ids=lambda value: next(iter(value), "") if isinstance(value, dict) else "",
+)
+def test_runs_that_asked_other_work_are_never_called_better_or_worse(changed, said):
+    a = replace(run((1, 8), num=100), facts=facts(arguments=ASKED))
+    b = replace(run((1, 8), num=100, slower=0.5), facts=facts(arguments={**ASKED, **changed}))
+    found = compare(a, b)
+    assert {each.verdict for each in found.points[0].differences} == {"incomparable"}
+    text, page = comparison_text(found), Page(comparison_page(found)).text
+    for shown in (text, page):
+        assert f"the runs asked different work ({said})" in shown
+        assert not any(f"B is {word}" in shown for word in ("better", "worse"))
+    assert text.index("WARNING") < text.index("==")
+
+
+def test_another_data_set_is_other_work():
+    a, b = run((8,), num=100), run((8,), num=100)
+    b = replace(b, facts=msgspec.structs.replace(b.facts, dataset="sharegpt"))
+    assert f"data set {a.facts.dataset} and sharegpt" in compare(a, b).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"seed": 2}, {"num_prompts": 9}, {"dataset": {**ASKED["dataset"], "path": "/b/file"}}]
+)
+def test_other_prompts_of_the_same_kind_are_the_same_work(changed):
+    a, b = (replace(run((8,), num=100), facts=facts(arguments={**ASKED, **each})) for each in ({}, changed))
+    found = compare(a, b)
+    assert found.warnings == ()
+    assert "incomparable" not in kinds(found)
+
+
 def test_a_run_against_itself_shows_nothing():
     a = run((1, 8), num=100)
     for each in compare(a, a).points:

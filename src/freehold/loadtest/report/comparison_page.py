@@ -23,7 +23,9 @@ from freehold.loadtest.report.html import (
 from freehold.loadtest.report.plot import Line, Plot, Rule, cumulative, thinned
 from freehold.loadtest.report.scale import Axis
 
-_KINDS: dict[Verdict, str] = {"cached": "bad", "worse": "bad", "unclear": "note", "better": "good"}
+_KINDS: dict[Verdict, str] = {
+    "incomparable": "bad", "cached": "bad", "worse": "bad", "unclear": "note", "better": "good",
+}  # fmt: skip
 
 
 def comparison_page(found: Comparison) -> str:
