@@ -3,7 +3,10 @@
     python benchmarks/load_testers.py --guidellm PROGRAM [--url http://127.0.0.1:8000] [--streams 8] [--requests 80]
 
 PROGRAM is GuideLLM's command (`pip install guidellm` into an environment of its own). Without --url, both measure the
-stub server of the tests, whose answers take the same time each; with it, prompts are random words, no two alike.
+stub server of the tests, whose answers take the same time each; with it, prompts are random words, no two alike, and
+answers of different lengths, since requests of one length march in step for a whole run, or don't, by chance.
+No two runs meet the same server: what its requests wait for each other differs by several percent. So each run is also
+compared with what the server itself says of the same requests in its metrics, under vLLM's names.
 GuideLLM asks for usage in every chunk (stream_options.continuous_usage_stats), which not every server takes. Words
 differ: GuideLLM's ITL is the TPOT of vLLM and of Freehold.
 """
@@ -16,6 +19,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -37,14 +41,23 @@ ROWS = {  # our key; GuideLLM's metric, its figure, and its unit in ours
     "request_throughput": ("requests_per_second", "mean", 1),
 }
 
+OWN = {  # our key; the server's histogram of seconds
+    "mean_ttft_ms": "vllm:time_to_first_token_seconds",
+    "mean_tpot_ms": "vllm:request_time_per_output_token_seconds",
+    "mean_e2el_ms": "vllm:e2e_request_latency_seconds",
+}
+
 
 def write_prompts(path: Path, arguments: argparse.Namespace, seed: int) -> None:
-    """Random words, a prompt a line."""
-    draw = random.Random(seed)
+    """Random words, a prompt a line. Lengths of answers, from half of `--output` to half as much again unless the
+    stub is asked, are those of every other seed."""
+    draw, draw_length = random.Random(seed), random.Random(0)
+    spread = arguments.output // 2 if arguments.url else 0
     with path.open("w") as file:
         for _ in range(arguments.requests):
             prompt = " ".join(f"{draw.randrange(10**6)}" for _ in range(NUM_WORDS))
-            line = {"prompt": prompt, "output_tokens": arguments.output, "output_tokens_count": arguments.output}
+            length = draw_length.randint(arguments.output - spread, arguments.output + spread)
+            line = {"prompt": prompt, "output_tokens": length, "output_tokens_count": length}
             file.write(json.dumps(line) + "\n")
 
 
@@ -78,16 +91,36 @@ def figure(summary: Mapping[str, Any], which: str) -> float:
 def freehold(url: str, prompts: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Ours."""
     result = prompts.parent / "freehold.json"
-    data = ["--dataset-name", "custom", "--dataset-path", str(prompts)] if arguments.url else []
+    data = ["--random-output-len", str(arguments.output)]
+    if arguments.url:
+        data = ["--dataset-name", "custom", "--dataset-path", str(prompts)]
     subprocess.run(
         [sys.executable, "-m", "freehold", "bench", "--base-url", url, *data,
-         "--output-len", str(arguments.output), "--num-prompts", str(arguments.requests), "--ignore-eos",
+         "--num-prompts", str(arguments.requests), "--ignore-eos",
          "--max-concurrency", str(arguments.streams), "--num-warmups", "0", "--metrics-path", "", "--quiet",
          "--result-filename", str(result)],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     found = json.loads(result.read_text())
     return {key: float(found[key]) for key in ROWS}
+
+
+def own_sums(url: str) -> dict[str, tuple[float, float]]:
+    """Seconds and requests that the server has counted, by our key; empty if it doesn't tell."""
+    try:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return {}
+    values = {line.partition("{")[0]: float(line.split()[-1]) for line in lines if not line.startswith("#")}
+    return {
+        key: (values[f"{name}_sum"], values[f"{name}_count"]) for key, name in OWN.items() if f"{name}_sum" in values
+    }
+
+
+def own_means(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> dict[str, float]:
+    """What the server's requests of one run took, in ms."""
+    return {key: (after[key][0] - sums[0]) / (after[key][1] - sums[1]) * 1000 for key, sums in before.items()}
 
 
 @contextlib.contextmanager
@@ -115,16 +148,28 @@ def main() -> None:
     parser.add_argument("--output", type=int, default=64)
     arguments = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {"freehold": [], "guidellm": []}
+    own: dict[str, list[dict[str, float]]] = {"freehold": [], "guidellm": []}
     with server(arguments.url) as url, tempfile.TemporaryDirectory() as folder:
         for turn, measure in enumerate((freehold, guidellm, guidellm, freehold)):
             prompts = Path(folder) / f"prompts-{turn}.jsonl"
             write_prompts(prompts, arguments, turn)
+            before = own_sums(url)
             found[measure.__name__].append(measure(url, prompts, arguments))
+            own[measure.__name__].append(own_means(before, own_sums(url)))
     print(f"{'':20}{'freehold':>22}{'guidellm':>22}{'difference':>12}")
     for key in ROWS:
         ours, theirs = ([run[key] for run in found[name]] for name in ("freehold", "guidellm"))
-        cells = (", ".join(f"{value:.2f}" for value in values) for values in (ours, theirs))
-        print(f"{key:20}{''.join(f'{cell:>22}' for cell in cells)}{fmean(ours) / fmean(theirs) - 1:>12.1%}")
+        print(f"{key:20}{cell(ours)}{cell(theirs)}{fmean(ours) / fmean(theirs) - 1:>12.1%}")
+    if own["freehold"][0]:
+        print("\nthe same runs by the server's own metrics, and how far each load tester is from them")
+        for key in OWN:
+            sides = {name: [run[key] for run in own[name]] for name in own}
+            off = [fmean(run[key] for run in found[name]) / fmean(sides[name]) - 1 for name in sides]
+            print(f"{key:20}{cell(sides['freehold'])}{cell(sides['guidellm'])}{off[0]:>12.1%}{off[1]:>8.1%}")
+
+
+def cell(values: list[float]) -> str:
+    return f"{', '.join(f'{value:.2f}' for value in values):>22}"
 
 
 if __name__ == "__main__":

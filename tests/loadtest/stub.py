@@ -31,17 +31,21 @@ class Behaviour:
         segments: writes that each event is cut into, a pause between.
         stall_at, stall_s: before this chunk, wait so long.
         drop_at: hang up before this chunk.
-        status: of the answer.
+        status, headers: of the answer; a status other than 200 comes without an answer.
+        head_bytes: of one more header.
         comments: keep-alive comments between the chunks.
         late_usage_s: the usage comes so long after the last token.
         usage: whether any is sent; ``ids`` sends token ids in each chunk.
+        counted: tokens that the usage says, instead of what was sent.
+        done: whether the stream says that it is done.
         reasoning: so many chunks at the beginning are reasoning.
         fault: ``garbage`` for bytes that are no JSON, ``error`` for an error within the stream, ``cut`` for an end
-            without saying so, ``http`` for bytes that are no HTTP.
+            without saying so, ``http`` for bytes that are no HTTP, ``chunk`` for bytes that are no chunk.
         fault_at: before this chunk.
         line_end: of events.
         cached: tokens of the prompt that the usage calls cached.
         hangs_up: after the answer, though nothing in it said so.
+        serial_s: requests of this behaviour are worked off one by one, and each takes so long before its first token.
         is_chunked: streams are chunked (RFC 9112, 7.1); else the end of the connection ends them.
     """
 
@@ -56,9 +60,13 @@ class Behaviour:
     stall_s: float = 0.0
     drop_at: int = -1
     status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    head_bytes: int = 0
     comments: bool = False
     late_usage_s: float = 0.0
     usage: bool = True
+    counted: int | None = None
+    done: bool = True
     ids: bool = False
     reasoning: int = 0
     tool: bool = False
@@ -67,6 +75,7 @@ class Behaviour:
     line_end: str = "\n"
     cached: int = 0
     hangs_up: bool = False
+    serial_s: float = 0.0
     is_chunked: bool = True
 
 
@@ -105,6 +114,7 @@ class Stub:
         self._truths: dict[str, Truth] = {}
         self._num_requests = 0
         self._num_connections = 0
+        self._row = asyncio.Lock()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -151,9 +161,13 @@ class Stub:
         truth = Truth(received_s, len(prompt), connection=connection, body=body)
         self._truths[headers.get("x-request-id", str(self._num_requests))] = truth
         await asyncio.sleep(how.first_s)
+        if how.serial_s:
+            async with self._row:
+                await asyncio.sleep(how.serial_s)
         if how.status != 200:
             text = b'{"error": {"message": "told to fail"}}'
-            writer.write(f"HTTP/1.1 {how.status} X\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
+            extra = "".join(f"{name}: {value}\r\n" for name, value in how.headers.items())
+            writer.write(f"HTTP/1.1 {how.status} X\r\n{extra}Content-Length: {len(text)}\r\n\r\n".encode() + text)
             return
         if how.fault == "http":
             writer.write(b"this is no HTTP\r\n\r\n")
@@ -184,6 +198,7 @@ class _Answer:
     async def stream(self, max_tokens: int) -> None:
         how, num = self._how, self._how.tokens or max_tokens
         framing = "Transfer-Encoding: chunked\r\n" if how.is_chunked else ""
+        framing += f"X-Filler: {'x' * how.head_bytes}\r\n" if how.head_bytes else ""
         self._writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{framing}\r\n".encode())
         if self._is_chat:
             await self._event({"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
@@ -195,7 +210,8 @@ class _Answer:
         await asyncio.sleep(how.late_usage_s)
         if how.usage:
             await self._event({"choices": [], "usage": self._usage(num)})
-        self._put(f"data: [DONE]{how.line_end * 2}".encode())
+        if how.done:
+            self._put(f"data: [DONE]{how.line_end * 2}".encode())
         self._end()
 
     async def _before(self, index: int) -> None:
@@ -215,6 +231,8 @@ class _Answer:
                 self._put(b"data: {not json\n\n")
             elif how.fault == "error":
                 await self._event({"error": {"message": "told to fail"}})
+            elif how.fault == "chunk":
+                self._writer.write(b"so many bytes\r\n")
             self._end()
             await asyncio.sleep(0.2)
             raise ConnectionError
@@ -266,7 +284,7 @@ class _Answer:
     def _usage(self, num: int) -> dict[str, Any]:
         return {
             "prompt_tokens": self._truth.prompt_tokens,
-            "completion_tokens": num,
+            "completion_tokens": num if self._how.counted is None else self._how.counted,
             "prompt_tokens_details": {"cached_tokens": self._how.cached},
         }
 

@@ -100,6 +100,29 @@ def test_the_exit_code_tells_whether_any_request_succeeded(tmp_path: Path, statu
     assert done.stderr == ""
 
 
+def test_a_server_that_misbehaves_in_every_way_is_no_traceback(tmp_path: Path) -> None:
+    """Each kind is counted under its name, the answers that came are measured, and the exit code says that some did."""
+    told: list[dict[str, object]] = [
+        {}, {"status": 429, "headers": {"Retry-After": "3"}}, {"status": 503}, {"drop_at": 1}, {"fault": "chunk"},
+        {"usage": False}, {"done": False}, {"counted": 1 << 50}, {"head_bytes": 400_000},
+        {"status": 307, "headers": {"Location": "https://other"}}, {"fault": "http"}, {"fault": "error"},
+    ]  # fmt: skip
+    with StubServer("--default", json.dumps(told)) as odd:
+        done = run(
+            tmp_path, "--base-url", odd.url, "--num-prompts", str(2 * len(told)), "--max-concurrency", "4",
+            "--num-warmups", "0", "--random-input-len", "4", "--random-output-len", "3", "--quiet",
+            "--result-filename", tmp_path / "found.json",
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    (point,) = read_result(tmp_path / "found.json").points
+    assert point.completed == 8
+    assert point.error_counts == {
+        "http_429": 2, "http_503": 2, "dropped": 2, "malformed": 6, "http_307": 2, "error_event": 2,
+    }  # fmt: skip
+    assert {"failures", "unknown_tokens"} <= {each.code for each in point.invalid}
+    assert {"no_done", "impossible_usage"} <= {each.code for each in point.warnings}
+
+
 def test_ctrl_c_before_any_request_ended_says_how_to_go_on(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     behaviours = [{"first_s": 60}, {}]  # the second one after going on

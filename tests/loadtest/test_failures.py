@@ -9,6 +9,7 @@ import pytest
 from tests.loadtest.runs import Run, StubServer, bench
 
 from freehold.errors import ConfigError, ResourceError
+from freehold.loadtest.client.failures import FailedRequestError
 
 Against = Callable[..., Run]
 
@@ -22,6 +23,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "error within the stream": ({"fault": "error", "fault_at": 3}, "error_event"),
     "no end": ({"fault": "cut", "fault_at": 3}, "incomplete"),
     "no end, with the connection": ({"fault": "cut", "fault_at": 3, "is_chunked": False}, "incomplete"),
+    "no chunk": ({"fault": "chunk", "fault_at": 3}, "malformed"),
+    "a head without an end": ({"head_bytes": 400_000}, "malformed"),
+    "elsewhere": ({"status": 307, "headers": {"Location": "https://other/v1"}}, "http_307"),
+    "draining": ({"status": 503, "headers": {"Retry-After": "5", "Connection": "close"}}, "http_503"),
     "too late": ({"stall_at": 2, "stall_s": 30}, "timeout"),
 }
 
@@ -47,6 +52,43 @@ def test_failures_are_named_counted_and_kept_out_of_latencies(
 def test_the_servers_words_are_kept(against: Against) -> None:
     run = against([{"status": 503}, {"fault": "error"}], num_prompts=2)
     assert all("told to fail" in record.message for record in run.measurement.records)
+
+
+def test_what_a_refusal_advises_is_kept(against: Against) -> None:
+    told = [
+        {"status": 429, "headers": {"Retry-After": "7"}},
+        {"status": 308, "headers": {"Location": "https://other/v1"}},
+    ]
+    assert sorted(record.message for record in against(told, num_prompts=2).measurement.records) == [
+        "HTTP 308: told to fail; it leads to 'https://other/v1', and none is followed: name that server with "
+        "--base-url",
+        "HTTP 429: told to fail; Retry-After: 7",
+    ]
+
+
+def test_a_servers_words_control_no_terminal() -> None:
+    assert str(FailedRequestError("error_event", "a\x1b[2J\nb")) == "a\\x1b[2J b"
+
+
+ODDITIES: dict[str, tuple[dict[str, Any], str]] = {
+    "no [DONE]": ({"done": False}, "no_done"),
+    "too many tokens": ({"counted": 9}, "other_length"),
+    "no tokens": ({"counted": 0}, "no_tokens"),
+    "negative tokens": ({"counted": -3, "ids": True}, "impossible_usage"),
+    "other ids": ({"counted": 7, "ids": True}, "usage_mismatch"),
+    "no usage": ({"usage": False}, "unknown_tokens"),
+}
+
+
+@pytest.mark.parametrize(("behaviour", "code"), ODDITIES.values(), ids=ODDITIES)
+def test_answers_that_came_whole_but_oddly_are_told(against: Against, behaviour: dict[str, Any], code: str) -> None:
+    point = against([{}, behaviour], num_prompts=4, lengths=(4, 8)).point
+    assert (point.completed, point.failed) == (4, 0)
+    assert code in {each.code for each in (*point.invalid, *point.warnings)}
+    (text,) = (each.text for each in (*point.invalid, *point.warnings) if each.code == code)
+    assert "2 " in text, "it says how many"
+    sound = against(num_prompts=4, lengths=(4, 8)).point
+    assert code not in {each.code for each in (*sound.invalid, *sound.warnings)}
 
 
 def test_a_failed_turn_ends_its_conversation(against: Against) -> None:

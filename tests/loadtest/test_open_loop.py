@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.loadtest.runs import Run, StubServer, bench
+from tests.loadtest.runs import Run, StubServer, bench, stored
 
+from freehold.loadtest import saturation
 from freehold.loadtest.arrivals import start_times
 from freehold.loadtest.results import Load
 
@@ -79,6 +80,40 @@ def _stop(pid: int, seconds: float) -> None:
     os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
     os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over-saturation is told after a second and a half, not thirty."""
+    monkeypatch.setattr(saturation, "MIN_S", 1.5)
+    monkeypatch.setattr(saturation, "_JUDGE_S", 0.25)
+
+
+@pytest.mark.usefixtures("is_quick")
+def test_a_point_that_asks_more_than_the_server_can_answer_ends_early(against: Against) -> None:
+    """Twenty a second, of a server that takes a tenth of a second for each: half of them pile up."""
+    run = against(
+        {"serial_s": 0.1}, loads=opened(20.0), num_prompts=200, repeats=2, lengths=(4, 1), detect_saturation=True
+    )
+    point, stopped = run.point, run.point.stopped
+    assert stopped is not None
+    assert 1.5 <= stopped.after_s < 8
+    assert point.completed + stopped.num_broken_off + stopped.num_unasked == 200
+    assert stopped.num_broken_off >= 5
+    assert "over_saturated" in {each.code for each in point.invalid}
+    assert point.duration == pytest.approx(stopped.after_s, abs=0.3), "the time that brought no answers counts"
+    assert len(point.repeats) == 1, "another repeat would show the same"
+    assert point.is_complete
+    assert stored(run.path).stopped == stopped, "it isn't measured again"
+    assert len(run.truths) < 200
+
+
+@pytest.mark.usefixtures("is_quick")
+def test_a_rate_that_the_server_can_answer_is_measured_to_its_end(against: Against) -> None:
+    run = against({"serial_s": 0.01}, loads=opened(40.0), num_prompts=75, lengths=(4, 1), detect_saturation=True)
+    assert run.point.stopped is None
+    assert run.point.completed == 75
+    assert "over_saturated" not in {each.code for each in run.point.invalid}
 
 
 def test_a_rate_that_a_cap_prevents_is_flagged(against: Against) -> None:

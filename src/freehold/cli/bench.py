@@ -43,6 +43,7 @@ def bench(
     ramp_up_start_rps: flags.RampUpStart = None,
     ramp_up_end_rps: flags.RampUpEnd = None,
     trace_times: flags.TraceTimes = False,
+    detect_saturation: flags.DetectSaturation = False,
     repeats: flags.Repeats = 1,
     num_warmups: flags.NumWarmups = 1,
     seed: flags.Seed = None,
@@ -66,6 +67,7 @@ def bench(
     label: flags.Label = None,
     metadata: flags.Metadata = None,
     report: flags.Report = None,
+    write_trace: flags.WriteTrace = None,
     show: flags.Show = None,
     compare: flags.Compare = None,
     quiet: flags.Quiet = False,
@@ -75,6 +77,7 @@ def bench(
     from freehold.cli.bench_run import Files, Shown, execute, files_of
     from freehold.cli.bench_saved import show as show_saved
     from freehold.cli.bench_saved import show_comparison
+    from freehold.cli.bench_trace import save_trace
     from freehold.cli.bench_values import (
         at_least,
         read_backend,
@@ -140,6 +143,7 @@ def bench(
                 ramp_up_start_rps,
                 ramp_up_end_rps,
                 trace_times,
+                detect_saturation,
             )
         ),
         repeats=at_least("--repeats", repeats, 1),
@@ -155,8 +159,12 @@ def bench(
         is_insecure=insecure,
         metrics_path=metrics_path or None,
         timeout_s=request_timeout,
+        detect_saturation=detect_saturation,
         label=label,
         metadata=read_pairs("--metadata", metadata or []),
     )
+    if write_trace is not None:
+        save_trace(options, write_trace)
+        return
     files = files_of(result_dir, result_filename, is_saved=is_saved, is_detailed=save_detailed)
     execute(options, replace(files, report=report), figures, header or [])

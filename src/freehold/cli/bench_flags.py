@@ -116,6 +116,13 @@ Burstiness = Annotated[float, _flag(text="Shape of gaps: 1 (default) is Poisson,
 RampUpStrategy = Annotated[str | None, _flag(text="linear or exponential: the rate changes.")]
 RampUpStart = Annotated[float | None, _number("--ramp-up-start-rps", text="Rate at the beginning of a ramp.")]
 RampUpEnd = Annotated[float | None, _number("--ramp-up-end-rps", text="Rate at its end.")]
+DetectSaturation = Annotated[
+    bool,
+    _flag(
+        "--detect-saturation",
+        text="Stop a point early, after 30 s at least, if its rate is more than the server can answer.",
+    ),
+]
 TraceTimes = Annotated[bool, _flag("--trace-times", text="Requests start when the data set says.")]
 Repeats = Annotated[int, _flag(text="Measurements of each point. Default: 1; from three on, intervals mean more.")]
 NumWarmups = Annotated[int, _flag(text="Requests before each measurement that don't count. Default: 1.")]
@@ -146,6 +153,13 @@ Resume = Annotated[
 Label = Annotated[str | None, _flag(text="Of the run, for reports.")]
 Metadata = Annotated[list[str] | None, _flag(metavar="KEY=VALUE …", text="Kept with the results.")]
 Report = Annotated[Path | None, _flag(metavar="FILE.html", text="Also write the results as a page with plots.")]
+WriteTrace = Annotated[
+    Path | None,
+    _flag(
+        metavar="FILE.jsonl",
+        text="Measure nothing: write what a synthetic data set would ask at --request-rate as a Mooncake trace.",
+    ),
+]
 Show = Annotated[Path | None, _flag(metavar="RESULT.json", text="Measure nothing: show a saved result.")]
 Compare = Annotated[
     tuple[Path, Path] | None, _flag(metavar="A.json B.json", text="Measure nothing: compare two saved results.")

@@ -111,4 +111,5 @@ class Asker:
             asked_input=turn.input_len,
             asked_output=turn.output_len,
             finish_reason=answer.finish_reason,
+            lacks_done=answer.lacks_done,
         )

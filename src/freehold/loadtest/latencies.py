@@ -7,7 +7,14 @@ import numpy as np
 
 from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import Distribution, Interval, Metric
-from freehold.loadtest.statistics import Values, bootstrap, distribution, least_requests, percent_text
+from freehold.loadtest.statistics import (
+    Values,
+    bootstrap,
+    bootstrap_clusters,
+    distribution,
+    least_requests,
+    percent_text,
+)
 
 METRICS: tuple[Metric, ...] = ("ttft", "ttfot", "tpot", "itl", "e2el")
 
@@ -39,22 +46,32 @@ def from_intended(good: Sequence[RequestRecord], percents: Sequence[float]) -> d
 
 
 def intervals(repeats: Sequence[Sequence[RequestRecord]], percents: Sequence[float]) -> dict[str, Interval]:
-    """95 % confidence intervals by key.
+    """95 % confidence intervals by key, of latencies that two requests or more have.
 
-    None for ``itl``: gaps within a request depend on each other, and resampling them one by one would promise too much.
+    Gaps (``itl``) are drawn with all others of their request, on which they depend.
 
     Args:
         repeats: successful requests of each.
     """
     found: dict[str, Interval] = {}
     for metric in METRICS:
-        groups = [np.asarray(values_s(each, metric)) * 1000 for each in repeats]
-        if metric == "itl" or sum(map(len, groups)) < 2:
+        bounds = _gap_intervals(repeats, percents) if metric == "itl" else _intervals(repeats, metric, percents)
+        if not bounds:
             continue
         keys = [f"mean_{metric}_ms", *(f"p{percent_text(percent)}_{metric}_ms" for percent in percents)]
-        found |= dict(zip(keys, bootstrap(groups, partial(_mean_and_percentiles, percents)), strict=True))
+        found |= dict(zip(keys, bounds, strict=True))
         found[f"median_{metric}_ms"] = found[f"p50_{metric}_ms"]
     return found
+
+
+def _intervals(repeats: Sequence[Sequence[RequestRecord]], metric: Metric, percents: Sequence[float]) -> list[Interval]:
+    groups = [np.asarray(values_s(each, metric)) * 1000 for each in repeats]
+    return bootstrap(groups, partial(_mean_and_percentiles, percents)) if sum(map(len, groups)) >= 2 else []
+
+
+def _gap_intervals(repeats: Sequence[Sequence[RequestRecord]], percents: Sequence[float]) -> list[Interval]:
+    groups = [[np.asarray(record.gaps_s) * 1000 for record in each if record.gaps_s] for each in repeats]
+    return bootstrap_clusters(groups, percents) if sum(map(len, groups)) >= 2 else []
 
 
 def too_few(found: dict[str, Distribution], percents: Sequence[float]) -> list[str]:

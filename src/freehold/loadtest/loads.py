@@ -20,6 +20,7 @@ class LoadFlags:
         max_concurrency: numbers with commas between.
         request_rate: rates with commas between, ``inf`` among them.
         trace_times: the data set's own times count.
+        detect_saturation: points end early if the server can't keep up.
     """
 
     max_concurrency: str | None = None
@@ -29,6 +30,7 @@ class LoadFlags:
     ramp_up_start_rps: float | None = None
     ramp_up_end_rps: float | None = None
     trace_times: bool = False
+    detect_saturation: bool = False
 
 
 def read_loads(flags: LoadFlags) -> list[Load]:
@@ -45,6 +47,11 @@ def read_loads(flags: LoadFlags) -> list[Load]:
         return [_trace(flags, limit)] if flags.trace_times else _open(flags, limit)
     if flags.ramp_up_start_rps is not None or flags.ramp_up_end_rps is not None:
         raise ConfigError("--ramp-up-start-rps and --ramp-up-end-rps need --ramp-up-strategy")
+    if flags.detect_saturation:
+        raise ConfigError(
+            "--detect-saturation needs a load that comes whether or not the server keeps up: --request-rate, a ramp or "
+            "--trace-times; in a closed loop, requests wait for it"
+        )
     return [Load(kind="closed", concurrency=each) for each in concurrencies or DEFAULT_CONCURRENCIES]
 
 

@@ -9,10 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import msgspec
+
 from freehold.loadtest.asking import Asker
 from freehold.loadtest.lag import LagMonitor
 from freehold.loadtest.records import RequestRecord
-from freehold.loadtest.results import Load
+from freehold.loadtest.results import Load, Stopped
+from freehold.loadtest.saturation import SaturationWatch
 from freehold.loadtest.server_metrics import Reading, ServerProbe
 from freehold.loadtest.traffic import OnRecord, Traffic
 from freehold.loadtest.workloads.base import Conversation
@@ -31,6 +34,7 @@ class Measurement:
         num_unasked: turns that weren't asked, since one before them failed.
         num_cut: earlier attempts that were interrupted; what they asked was asked anew.
         is_complete: False if it was interrupted; requests that were in flight then have no record.
+        stopped: it was ended early, as the server was over-saturated; it is complete nevertheless.
     """
 
     load: Load
@@ -45,19 +49,28 @@ class Measurement:
     num_unasked: int = 0
     num_cut: int = 0
     is_complete: bool = True
+    stopped: Stopped | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What all measurements of a run work with.
+
+    Attributes:
+        detects_saturation: an over-saturated server ends a measurement.
+    """
+
+    asker: Asker
+    probe: ServerProbe
+    detects_saturation: bool = False
 
 
 async def measure(
-    load: Load,
-    seed: int,
-    conversations: Sequence[Conversation],
-    asker: Asker,
-    probe: ServerProbe,
-    on_record: OnRecord,
-    prefix: str,
+    load: Load, seed: int, conversations: Sequence[Conversation], means: Means, on_record: OnRecord, prefix: str
 ) -> Measurement:
     """Put a load on the server and record it. Cancelling it ends it early with what there is."""
     found = Measurement(load, seed)
+    asker, probe = means.asker, means.probe
 
     def book(record: RequestRecord) -> None:
         found.records.append(record)
@@ -65,13 +78,15 @@ async def measure(
 
     monitor = LagMonitor()
     traffic = Traffic(load, asker, book, prefix)
+    watch = SaturationWatch(traffic, found.records) if means.detects_saturation and load.kind != "closed" else None
+    stopped: Stopped | None = None
     await probe.begin()
     with _undisturbed():
         background = [asyncio.create_task(monitor.run()), asyncio.create_task(probe.watch())]
         busy_s = time.process_time()
         asker.origin_s = found.origin_s = perf_counter()
         try:
-            await traffic.run(conversations, seed)
+            stopped = await _ask(traffic, conversations, seed, watch)
         except asyncio.CancelledError:
             found.is_complete = False
         finally:
@@ -82,6 +97,9 @@ async def measure(
             await asyncio.wait(background)
     with suppress(asyncio.CancelledError):
         await probe.read()
+    if stopped is not None:
+        num_left = sum(len(each.turns) for each in conversations) - len(found.records) - traffic.num_unasked
+        found.stopped = msgspec.structs.replace(stopped, num_unasked=num_left - stopped.num_broken_off)
     found.readings = probe.readings
     found.metrics_refusal = probe.refusal
     found.lags_s = list(monitor.lags_s)
@@ -89,8 +107,31 @@ async def measure(
     found.records.sort(key=lambda record: record.intended_s)
     began_s = min((record.intended_s for record in found.records), default=0.0)
     last_s = max((record.ended_s for record in found.records), default=ended_s - found.origin_s)
-    found.duration_s = (last_s if found.is_complete else ended_s - found.origin_s) - began_s
+    is_whole = found.is_complete and found.stopped is None
+    found.duration_s = (last_s if is_whole else ended_s - found.origin_s) - began_s
     return found
+
+
+async def _ask(
+    traffic: Traffic, conversations: Sequence[Conversation], seed: int, watch: SaturationWatch | None
+) -> Stopped | None:
+    """Ask all, or stop once the watch finds the server over-saturated: then what is in flight is hung up on.
+
+    Returns:
+        how it was stopped, `num_unasked` still open; None if all was asked.
+    """
+    if watch is None:
+        await traffic.run(conversations, seed)
+        return None
+    asking, watching = asyncio.create_task(traffic.run(conversations, seed)), asyncio.create_task(watch.wait())
+    try:
+        await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+        (asking if asking.done() else watching).result()
+        return None if asking.done() else Stopped(traffic.now_s(), traffic.num_in_flight + traffic.num_waiting, 0)
+    finally:
+        asking.cancel()
+        watching.cancel()
+        await asyncio.wait({asking, watching})
 
 
 @contextmanager

@@ -69,6 +69,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
         fields: further ones of each request's body.
         metrics_path: of the server's metrics; None if they aren't to be read.
         timeout_s: for a whole request.
+        detect_saturation: stop a point early if its rate is more than the server can answer.
     """
 
     base_url: str
@@ -91,6 +92,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_insecure: bool = False
     metrics_path: str | None = "/metrics"
     timeout_s: float = 600.0
+    detect_saturation: bool = False
     label: str | None = None
     metadata: dict[str, str] = {}
 

@@ -24,6 +24,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
         source: where `num_output` is from.
         num_ids: token ids that came; None if the server sends none.
         asked_input, asked_output: tokens that the workload meant.
+        lacks_done: the stream ended without ``[DONE]``, after a reason to finish.
         error: what went wrong, under its stable name; None if it succeeded.
         message: of the error.
         status: of the answer that refused it; None if it wasn't refused.
@@ -49,6 +50,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked_input: int | None = None
     asked_output: int | None = None
     finish_reason: str | None = None
+    lacks_done: bool = False
     error: str | None = None
     message: str = ""
     status: int | None = None

@@ -125,6 +125,20 @@ class RepeatFigures(msgspec.Struct, frozen=True):
     median_ms: dict[str, float]
 
 
+class Stopped(msgspec.Struct, frozen=True):
+    """A measurement that was stopped before its end, as the server was over-saturated.
+
+    Attributes:
+        after_s: from its beginning.
+        num_broken_off: requests that were in flight; they have no figures.
+        num_unasked: requests that weren't sent.
+    """
+
+    after_s: float
+    num_broken_off: int
+    num_unasked: int
+
+
 class Load(msgspec.Struct, frozen=True):
     """How requests came.
 
@@ -199,6 +213,7 @@ class PointResult(msgspec.Struct, frozen=True, kw_only=True):
         warnings: what a reader should know.
         binding_limit: what limited the server, from its metrics.
         is_complete: False if it was interrupted.
+        stopped: how it was stopped early (``--detect-saturation``); None if it ran to its end.
     """
 
     load: Load
@@ -233,12 +248,18 @@ class PointResult(msgspec.Struct, frozen=True, kw_only=True):
     invalid: list[Finding] = []
     warnings: list[Finding] = []
     is_complete: bool = True
+    stopped: Stopped | None = None
     detail: Detail | None = None
 
     @property
     def is_valid(self) -> bool:
         """The figures can be trusted."""
         return not self.invalid
+
+    @property
+    def marks(self) -> list[str]:
+        """What a reader of one line of figures must know, in a word each."""
+        return [*(["STOPPED"] if self.stopped else []), *([] if self.is_valid else ["INVALID"])]
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from freehold.loadtest.client.refusals import remedy
 from freehold.loadtest.client.target import Target
 from freehold.loadtest.dialogue import BodyOptions
 from freehold.loadtest.knee import knee, operating_point
-from freehold.loadtest.measurement import Measurement, measure
+from freehold.loadtest.measurement import Means, Measurement, measure
 from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import Load, PointResult, RunFacts, RunResult
@@ -89,7 +89,6 @@ class _Run:
         self._store = tools.store
         self._http = HttpClient(tools.target, options.timeout_s)
         self._probe_http = HttpClient(tools.target, min(options.timeout_s, _PROBING_S))
-        self._probe = ServerProbe(self._probe_http, options.metrics_path)
         body = BodyOptions(
             surface="chat" if options.backend == "openai-chat" else "completions",
             model=facts.model,
@@ -98,6 +97,8 @@ class _Run:
             fields=options.fields,
         )
         self._asker = Asker(self._http, options.endpoint, body, tools.count)
+        probe = ServerProbe(self._probe_http, options.metrics_path)
+        self._means = Means(self._asker, probe, detects_saturation=options.detect_saturation)
         self._listed = facts.listed
         self._facts = self._store.facts() or self._new_facts(facts)
         self._is_warm = False
@@ -130,7 +131,7 @@ class _Run:
         return RunResult(self._facts, tuple(points), knee(points), operating_point(points))
 
     async def _point(self, index: int, load: Load) -> list[Measurement]:
-        """All repeats; fewer if they are interrupted."""
+        """All repeats; fewer if they are interrupted, or the server is over-saturated."""
         measurements: list[Measurement] = []
         for repeat in range(self._options.repeats):
             found = self._store.measurement(index, repeat)
@@ -142,7 +143,7 @@ class _Run:
                     break
                 self._is_interrupted = not found.is_complete
             measurements.append(found)
-            if self._is_interrupted:
+            if self._is_interrupted or found.stopped:
                 break
         return measurements
 
@@ -159,7 +160,7 @@ class _Run:
             self._tools.watcher.record(record)
 
         prefix = f"bench-{self._options.seed}-{index}-{repeat}"
-        found = await measure(load, seed, conversations, self._asker, self._probe, on_record, prefix)
+        found = await measure(load, seed, conversations, self._means, on_record, prefix)
         found.num_cut = num_cut
         if found.is_complete:
             self._store.finish(index, repeat, found)

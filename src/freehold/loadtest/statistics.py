@@ -1,6 +1,6 @@
 """Percentiles, confidence intervals, slopes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ Values = NDArray[np.float64]
 NUM_RESAMPLES = 1000
 _SEED = 20240229
 _BLOCK_VALUES = 1 << 20  # held at a time
+_MOST_COUNTED = 1 << 28  # values looked at over all resamples of clusters: some seconds
+_FEWEST_RESAMPLES = 200
 
 
 def distribution(values_s: Sequence[float], percents: Sequence[float]) -> Distribution | None:
@@ -60,18 +62,67 @@ def bootstrap(
         For each figure, its bounds.
     """
     filled = [group for group in groups if len(group)]
-    values, lengths = np.concatenate(filled), np.asarray([len(group) for group in filled])
-    offsets = np.cumsum(lengths) - lengths
-    shape = (len(filled), -(-len(values) // len(filled)))
-    draw = np.random.default_rng(_SEED)
+    values = np.concatenate(filled)
+    drawn = _resamples([len(group) for group in filled], num_resamples)
+    return _bounds(np.concatenate([figures(values[places]) for places in drawn], axis=1))
+
+
+def bootstrap_clusters(groups: Sequence[Sequence[Values]], percents: Sequence[float]) -> list[Interval]:
+    """95 % confidence intervals of the mean and percentiles of values that come in clusters, by resampling clusters.
+
+    Values of one cluster (the gaps within an answer) depend on each other: drawn one by one, a thousand gaps of ten
+    answers would pass for a thousand observations. So whole clusters are drawn, and groups as in `bootstrap`; each
+    resample's figures are those of all values that it holds, as often as it holds them.
+
+    Args:
+        groups: clusters of each, none of them empty. At least one group has a cluster.
+
+    Returns:
+        Bounds of the mean, and of each percentile.
+    """
+    clusters = [cluster for group in groups for cluster in group]
+    sizes, sums = np.asarray([len(each) for each in clusters]), np.asarray([each.sum() for each in clusters])
+    values = np.concatenate(clusters)
+    order = np.argsort(values)
+    values, owners = values[order], np.repeat(np.arange(len(clusters)), sizes)[order]
+    num_resamples = int(np.clip(_MOST_COUNTED // len(values), _FEWEST_RESAMPLES, NUM_RESAMPLES))
     found = []
+    for places in _resamples([len(group) for group in groups if len(group)], num_resamples):
+        for chosen in places:
+            times = np.bincount(chosen, minlength=len(clusters))
+            up_to = np.cumsum(times[owners])  # values of the resample, up to each in order
+            ranks = (up_to[-1] - 1) * np.asarray(percents) / 100
+            low = values[np.searchsorted(up_to, np.floor(ranks), side="right")]
+            high = values[np.searchsorted(up_to, np.ceil(ranks), side="right")]
+            found.append([times @ sums / (times @ sizes), *(low + (high - low) * (ranks % 1))])
+    return _bounds(np.asarray(found).T)
+
+
+def _resamples(lengths: Sequence[int], num_resamples: int) -> Iterator[NDArray[np.int64]]:
+    """Places of what is drawn, of all groups one after the other: so many resamples, a block of them at a time.
+
+    Args:
+        lengths: of the groups; none is 0.
+    """
+    sizes = np.asarray(lengths)
+    offsets = np.cumsum(sizes) - sizes
+    shape = (len(sizes), -(-int(sizes.sum()) // len(sizes)))
+    draw = np.random.default_rng(_SEED)
     block = max(1, _BLOCK_VALUES // (shape[0] * shape[1]))
     for start in range(0, num_resamples, block):
         num = min(block, num_resamples - start)
-        chosen = draw.integers(len(filled), size=(num, shape[0]))[..., None]
-        within = (draw.random((num, *shape)) * lengths[chosen]).astype(int)
-        found.append(figures(values[offsets[chosen] + within].reshape(num, -1)))
-    bounds = np.percentile(np.concatenate(found, axis=1), [2.5, 97.5], axis=1)
+        chosen = draw.integers(len(sizes), size=(num, shape[0]))[..., None]
+        within = (draw.random((num, *shape)) * sizes[chosen]).astype(int)
+        yield (offsets[chosen] + within).reshape(num, -1)
+
+
+def _bounds(figures: Values) -> list[Interval]:
+    """Of each figure.
+
+    Args:
+        figures: figures x resamples.
+    """
+    bounds = np.percentile(figures, [2.5, 97.5], axis=1)
     return [(float(low), float(high)) for low, high in bounds.T]
 
 

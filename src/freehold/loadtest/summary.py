@@ -85,6 +85,7 @@ def summarize(measurements: Sequence[Measurement], wanted: Wanted) -> PointResul
         client=_client(measurements),
         repeats=[_repeat(each) for each in measurements],
         is_complete=all(each.is_complete for each in measurements),
+        stopped=next((each.stopped for each in measurements if each.stopped), None),
         detail=_detail(measurements),
     )
     return judged(result, measurements, expects_hits=wanted.expects_hits)

@@ -35,7 +35,7 @@ def line(point: PointResult) -> str:
               if name in point.latencies]  # fmt: skip
     if point.goodput:
         cells.append(f"{point.goodput.fraction:.0%} good")
-    return ", ".join(cells) + ("" if point.is_valid else "  INVALID")
+    return "  ".join([", ".join(cells), *point.marks])
 
 
 def _block(point: PointResult, metrics: Sequence[Metric], percents: Sequence[float]) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _overview(result: RunResult) -> Iterator[str]:
               (("ttft", 50), ("ttft", 95), ("tpot", 50), ("e2el", 50), ("e2el", 95))),
             f"{point.goodput.requests_per_s:.2f}" if point.goodput else "-",
             "-" if point.hit_rate is None else f"{point.hit_rate:.0%}",
-            ", ".join(marks + ([] if point.is_valid else ["INVALID"])),
+            ", ".join([*marks, *point.marks]),
         ))  # fmt: skip
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     for row in rows:

@@ -84,7 +84,7 @@ class Traffic:
         for number, turn in enumerate(conversation.turns):
             intended_s += turn.pause_s
             await self._sleep_until(intended_s)
-            place = Place(f"{self._prefix}-{index}-{number}", index, number, intended_s, self._now_s())
+            place = Place(f"{self._prefix}-{index}-{number}", index, number, intended_s, self.now_s())
             record = await self._ask(dialogue, turn, place)
             self._on_record(record)
             intended_s = record.ended_s
@@ -108,8 +108,9 @@ class Traffic:
             self._slots.release()
 
     async def _sleep_until(self, moment_s: float) -> None:
-        if (rest_s := moment_s - self._now_s()) > 0:
+        if (rest_s := moment_s - self.now_s()) > 0:
             await asyncio.sleep(rest_s)
 
-    def _now_s(self) -> float:
+    def now_s(self) -> float:
+        """Seconds since the measurement began."""
         return perf_counter() - self._asker.origin_s

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 import msgspec
-import numpy as np
 
 from freehold.loadtest.binding import binding_limit
 from freehold.loadtest.measurement import Measurement
 from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import Finding, PointResult
+from freehold.loadtest.saturation import is_over_saturated
 from freehold.loadtest.server_metrics import has_restarted
-from freehold.loadtest.statistics import slope
 
 MOST_LAG_MS = 10.0
 MOST_SCHEDULE_DELAY_MS = 10.0
@@ -18,11 +17,6 @@ LEAST_ACHIEVED_RATE = 0.98
 MOST_FAILED = 0.01
 LEAST_HIT_RATE = 0.01
 """From there on, hits in the prefix cache are worth a warning where none are meant."""
-
-MIN_SATURATION_S = 30.0
-"""A shorter measurement doesn't tell a queue that grows from one that comes and goes."""
-
-_SIGNIFICANT = 3.0  # standard errors
 
 
 def judged(result: PointResult, measurements: Sequence[Measurement], *, expects_hits: bool) -> PointResult:
@@ -53,11 +47,18 @@ def _faults(result: PointResult, measurements: Sequence[Measurement]) -> Iterato
             "rate_not_reached",
             f"only {client.achieved_rate:.1%} of the rate was reached; raise --max-concurrency or lower the rate",
         )
-    if any(is_over_saturated(each) for each in measurements):
+    if result.stopped is not None:
+        yield Finding(
+            "over_saturated",
+            f"stopped after {result.stopped.after_s:.0f} s, as requests in flight and TTFT kept growing: "
+            f"{result.stopped.num_broken_off} were in flight and are broken off, {result.stopped.num_unasked} weren't "
+            "asked. The server can't keep up; lower the rate",
+        )
+    elif any(is_over_saturated(each.load, each.records, each.duration_s) for each in measurements):
         yield Finding(
             "over_saturated",
             "requests in flight and TTFT kept growing: the server can't keep up, and a longer run would show worse "
-            "figures; lower the rate",
+            "figures; lower the rate (--detect-saturation stops early)",
         )
     num_asked = result.completed + result.failed
     if result.failed > MOST_FAILED * num_asked:
@@ -133,6 +134,12 @@ def _miscounts(good: Sequence[RequestRecord]) -> Iterator[Finding]:
             f"usage of {impossible} answers has counts that can't be true (negative, immense, or more cached than "
             "asked): they count as not told",
         )
+    if undone := sum(each.lacks_done for each in good):
+        yield Finding(
+            "no_done", f"{undone} streams ended without [DONE]; that they were whole is known by their reason to finish"
+        )
+    if empty := sum(each.num_output == 0 and each.first_s is not None for each in good):
+        yield Finding("no_tokens", f"usage says that {empty} answers have no tokens, but text came")
     contradicting = [each for each in good if each.num_ids is not None and each.num_ids != each.num_output]
     if contradicting:
         first = contradicting[0]
@@ -144,36 +151,17 @@ def _miscounts(good: Sequence[RequestRecord]) -> Iterator[Finding]:
     cut = [
         each
         for each in good
-        if each.finish_reason == "length"
-        and None not in (each.num_output, each.asked_output)
+        if each.num_output is not None
+        and each.asked_output is not None
+        and (each.num_output > each.asked_output or each.finish_reason == "length")
         and each.num_output != each.asked_output
     ]
     if cut:
         yield Finding(
             "other_length",
-            f"{len(cut)} answers that ended by their length have other lengths than asked for (the first: "
+            f"{len(cut)} answers are longer than asked for, or ended by their length at another one (the first: "
             f"{cut[0].num_output} instead of {cut[0].asked_output} tokens)",
         )
-
-
-def is_over_saturated(measurement: Measurement) -> bool:
-    """Requests came at a rate, and both those in flight and their TTFT grew significantly through the measurement."""
-    started = [each for each in measurement.records if each.succeeded and each.first_s is not None]
-    if measurement.load.kind == "closed" or measurement.duration_s < MIN_SATURATION_S or len(started) < 20:
-        return False
-    times = [each.intended_s for each in started]
-    if max(times) - min(times) < MIN_SATURATION_S / 2:
-        return False  # a burst: its queue is the point of it
-    ttfts = [(each.first_s or 0.0) - each.intended_s for each in started]
-    return all(slope(times, values)[1] > _SIGNIFICANT for values in (ttfts, in_flight(started, measurement.records)))
-
-
-def in_flight(moments: Sequence[RequestRecord], records: Sequence[RequestRecord]) -> list[float]:
-    """How many requests had been meant to start and had not ended, whenever one of these was meant to start."""
-    starts = np.sort([each.intended_s for each in records])
-    ends = np.sort([each.ended_s for each in records])
-    at = np.asarray([each.intended_s for each in moments])
-    return [float(each) for each in np.searchsorted(starts, at, "right") - np.searchsorted(ends, at, "right")]
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freehold.loadtest.statistics import bootstrap, distribution, least_requests, slope
+from freehold.loadtest.statistics import bootstrap, bootstrap_clusters, distribution, least_requests, slope
 
 latencies = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=200)
 
@@ -64,6 +64,42 @@ def test_what_differs_between_repeats_widens_the_interval() -> None:
 def test_groups_may_differ_in_size_and_be_empty() -> None:
     ((low, high),) = bootstrap([np.full(10, 2.0), np.empty(0), np.full(3, 2.0)], means)
     assert (low, high) == (2.0, 2.0)
+
+
+def mean_and_percentiles(resamples: np.ndarray) -> np.ndarray:
+    return np.concatenate([means(resamples), np.percentile(resamples, [50, 95], axis=1)])
+
+
+def test_clusters_of_one_value_are_values() -> None:
+    draw = np.random.default_rng(17)
+    groups = [draw.exponential(1.0, size) for size in (40, 0, 25)]
+    clusters = [[np.asarray([value]) for value in group] for group in groups]
+    expected = bootstrap(groups, mean_and_percentiles)
+    assert np.allclose(bootstrap_clusters(clusters, [50, 95]), expected, rtol=1e-12)
+
+
+def test_repeating_what_a_cluster_says_makes_nothing_surer() -> None:
+    values = np.random.default_rng(19).exponential(1.0, 60)
+    once = bootstrap_clusters([[np.asarray([value]) for value in values]], [50])
+    often = bootstrap_clusters([[np.full(50, value) for value in values]], [50])
+    assert np.allclose(often, once, rtol=1e-6)
+    ((low, high),) = bootstrap([np.repeat(values, 50)], means)
+    assert high - low < (often[0][1] - often[0][0]) / 4, "as if each gap were an observation"
+
+
+def test_intervals_of_clusters_cover_the_truth_as_often_as_they_say() -> None:
+    """Answers that are slow or fast, and short or long: of the mean of all gaps, and of their 95th percentile."""
+    draw = np.random.default_rng(23)
+
+    def answers(num: int) -> list[np.ndarray]:
+        return [draw.exponential(draw.gamma(4.0, 0.25), draw.integers(5, 60)) for _ in range(num)]
+
+    truth = np.concatenate(answers(20_000))
+    true = (truth.mean(), np.percentile(truth, 95))
+    found = [bootstrap_clusters([answers(40)], [95]) for _ in range(50)]
+    for place, value in enumerate(true):
+        covered = sum(low <= value <= high for low, high in (each[place] for each in found))
+        assert covered >= 41
 
 
 def test_a_line_has_its_slope() -> None:

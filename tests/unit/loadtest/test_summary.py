@@ -51,6 +51,19 @@ def test_repeats_are_pooled() -> None:
     assert high > 250
 
 
+def test_gaps_are_as_sure_as_their_requests_are_many() -> None:
+    """Answers are slow or fast from beginning to end: twenty of them say what twenty gaps would."""
+    short, long = (
+        point(*(record(at, gaps_s=[0.01 if at % 2 else 0.03] * num) for at in range(20))) for num in (1, 100)
+    )
+    for key in ("mean_itl_ms", "p99_itl_ms", "median_itl_ms"):
+        assert long.intervals[key] == pytest.approx(short.intervals[key], rel=1e-3)
+    low, high = long.intervals["mean_itl_ms"]
+    assert low < 17
+    assert high > 23
+    assert "mean_itl_ms" not in point(record(0.0)).intervals, "one request can't tell"
+
+
 def test_percentiles_on_too_few_requests_are_named() -> None:
     few = point(*(record(at) for at in range(99)))
     assert {"p95_ttft_ms", "p99_ttft_ms", "p90_ttft_ms", "p99_itl_ms"} <= set(few.too_few)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from freehold.loadtest.client.events import EventReader, EventTooLongError
+from freehold.loadtest.client.events import MAX_EVENT_BYTES, EventReader, EventTooLongError
 from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.refusals import error_message
 from freehold.loadtest.client.usage import TokenCounts, Usage, counts_in
@@ -89,7 +89,13 @@ class Answer:
         self._calls: dict[int, dict[str, Any]] = {}
         self._events = EventReader()
         self._body: list[bytes] = []
+        self._body_bytes = 0
         self._is_done = False
+
+    @property
+    def lacks_done(self) -> bool:
+        """It was streamed, and its end was told by the reason to finish alone."""
+        return self.is_stream and not self._is_done
 
     @property
     def text(self) -> str:
@@ -107,6 +113,9 @@ class Answer:
         """
         if not self.is_stream:
             self._body.append(chunk)
+            self._body_bytes += len(chunk)
+            if self._body_bytes > MAX_EVENT_BYTES:
+                raise FailedRequestError("malformed", f"an answer of more than {MAX_EVENT_BYTES} bytes")
             return
         try:
             for data in self._events.feed(chunk):

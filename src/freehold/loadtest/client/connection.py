@@ -8,6 +8,9 @@ import httptools
 
 from freehold.loadtest.client.failures import FailedRequestError
 
+MAX_HEAD_BYTES = 1 << 17
+"""Of a response: more is no head."""
+
 OnBody = Callable[[bytes, float], None]
 
 
@@ -49,6 +52,8 @@ class Connection(asyncio.Protocol):
         self._on_body: OnBody | None = None
         self._ended: asyncio.Future[Response] | None = None
         self._ends_with_connection = False
+        self._head_bytes = 0  # of headers that are whole
+        self._num_unended = 0  # bytes of a head that isn't
 
     async def request(self, data: bytes, on_body: OnBody) -> Response:
         """Send a request and wait for the end of its response.
@@ -65,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._ended = asyncio.get_running_loop().create_future()
         self._on_body = on_body
         self._ends_with_connection = False
+        self._head_bytes = self._num_unended = 0
         self._response = Response(perf_counter())
         self._transport.write(data)
         try:
@@ -102,6 +108,11 @@ class Connection(asyncio.Protocol):
             self._response.first_byte_s = self._now_s
         try:
             self._parser.feed_data(data)
+            if self.status == 0:  # the parser keeps what it has of a header
+                self._num_unended += len(data)
+                _check_head(self._num_unended)
+        except FailedRequestError as error:
+            self._fail(error)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if not isinstance(cause, FailedRequestError):
@@ -128,6 +139,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         assert self._response is not None
+        self._head_bytes += len(name) + len(value)
+        _check_head(self._head_bytes)
         self._response.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -156,3 +169,12 @@ class Connection(asyncio.Protocol):
         self.close()
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
+
+
+def _check_head(num_bytes: int) -> None:
+    """
+    Raises:
+        FailedRequestError: so many are no head.
+    """
+    if num_bytes > MAX_HEAD_BYTES:
+        raise FailedRequestError("malformed", f"a head of more than {MAX_HEAD_BYTES} bytes")

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from freehold.errors import printable
+
 FailureCode = Literal[
     "connect", "dropped", "timeout", "http_error", "error_event", "malformed", "incomplete", "refused_turn"
 ]
@@ -20,7 +22,7 @@ class FailedRequestError(Exception):
     """
 
     def __init__(self, code: FailureCode, text: str, *, status: int | None = None) -> None:
-        super().__init__(text[:_SHOWN])
+        super().__init__(printable(" ".join(text[:_SHOWN].split())))  # servers may have written it
         self.code = code
         self.status = status
 

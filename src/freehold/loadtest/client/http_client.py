@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from freehold.loadtest.client.connection import ClosedUnansweredError, Connection, OnBody, Response
+from freehold.loadtest.client.events import MAX_EVENT_BYTES
 from freehold.loadtest.client.failures import FailedRequestError
 from freehold.loadtest.client.refusals import refusal
 from freehold.loadtest.client.target import Target
@@ -57,7 +58,16 @@ class HttpClient:
             FailedRequestError: as for `post`.
         """
         parts: list[bytes] = []
-        response = await self._request(self.target.head("GET", path, 0), lambda part, _now_s: parts.append(part))
+        num_bytes = 0
+
+        def take(part: bytes, _now_s: float) -> None:
+            nonlocal num_bytes
+            num_bytes += len(part)
+            if num_bytes > MAX_EVENT_BYTES:
+                raise FailedRequestError("malformed", f"{path} gives more than {MAX_EVENT_BYTES} bytes")
+            parts.append(part)
+
+        response = await self._request(self.target.head("GET", path, 0), take)
         return Fetched(b"".join(parts), response.headers)
 
     async def close(self) -> None:
@@ -104,7 +114,7 @@ class HttpClient:
         else:
             connection.close()
         if response.status != 200:
-            text = refusal(response.status, b"".join(refused))
+            text = refusal(response.status, b"".join(refused), response.headers)
             raise FailedRequestError("http_error", text, status=response.status)
         return response
 

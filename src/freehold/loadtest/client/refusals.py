@@ -1,10 +1,12 @@
 """What servers say when they refuse, as a sentence that tells what to do."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
+from freehold.errors import shown
 from freehold.foreign_json import NOT_JSON
 
 _MOST_TEXT = 200
@@ -29,12 +31,25 @@ def message_in(body: bytes) -> str:
     return error_message(next((answer[key] for key in ("error", "message", "detail") if answer.get(key)), ""))
 
 
-def refusal(status: int, body: bytes) -> str:
-    """A refused request in one line: its status, and what the server says unless that is a page or nothing."""
+def refusal(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> str:
+    """A refused request in one line: its status, and what the server says unless that is a page or nothing.
+
+    Args:
+        headers: of the answer, by lower-case name.
+    """
     text = body[:_MOST_TEXT].decode(errors="replace").strip()
     said = message_in(body) or ("" if text.startswith(("<", "{", "[")) else " ".join(text.split()))
     said = said if len(said) <= _MOST_TEXT else f"{said[:_MOST_TEXT]}…"
-    return f"HTTP {status}: {said or _phrase(status)}"
+    return f"HTTP {status}: {said or _phrase(status)}{_advice(status, headers or {})}"
+
+
+def _advice(status: int, headers: Mapping[str, str]) -> str:
+    """Where a redirection leads, and how long a server that is busy wants to be left alone."""
+    if 300 <= status < 400 and "location" in headers:
+        return f"; it leads to {shown(headers['location'])}, and none is followed: name that server with --base-url"
+    if "retry-after" in headers:
+        return f"; Retry-After: {headers['retry-after'][:_MOST_TEXT]}"
+    return ""
 
 
 def remedy(status: int | None, model: str, listed: tuple[str, ...], *, has_fields: bool) -> str:

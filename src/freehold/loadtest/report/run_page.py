@@ -96,7 +96,7 @@ def _overview(result: RunResult) -> Table:
         if names:
             marked.add(number)
         rows.append([
-            ", ".join([point.load.label, *names] if point.is_valid else [point.load.label, *names, "INVALID"]),
+            ", ".join([point.load.label, *names, *point.marks]),
             point.request_throughput, point.output_throughput, between(point.intervals.get("output_throughput")),
             *(_marked(point, metric, percent) for metric, percent in (
                 ("ttft", "50"), ("ttft", "95"), ("ttft", "99"), ("tpot", "50"), ("e2el", "50"), ("e2el", "99"))),

@@ -1,0 +1,98 @@
+"""Over-saturation: requests come faster than the server answers, so that its queue grows as long as one looks."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from freehold.loadtest.records import RequestRecord
+from freehold.loadtest.results import Load
+from freehold.loadtest.statistics import slope
+from freehold.loadtest.traffic import Traffic
+
+MIN_S = 30.0
+"""A shorter look doesn't tell a queue that grows from one that comes and goes."""
+
+WINDOW_S = 120.0
+"""While a measurement runs, no further back is looked."""
+
+_LOOK_S = 0.25
+_JUDGE_S = 1.0
+_FEWEST = 20  # requests
+_SIGNIFICANT = 3.0  # standard errors
+_LEAST_RISE = 0.5  # by the mean
+
+
+def is_over_saturated(load: Load, records: Sequence[RequestRecord], duration_s: float) -> bool:
+    """Requests came at a rate, and both those in flight and their TTFT grew through a measurement."""
+    if load.kind == "closed" or duration_s < MIN_S:
+        return False
+    answered = [each for each in records if each.succeeded]
+    asked_s = [each.intended_s for each in answered]
+    return _grow(asked_s, [_wait_s(each) for each in answered], asked_s, in_flight(answered, records))
+
+
+def in_flight(moments: Sequence[RequestRecord], records: Sequence[RequestRecord]) -> list[float]:
+    """How many requests had been meant to start and had not ended, whenever one of these was meant to start."""
+    starts = np.sort([each.intended_s for each in records])
+    ends = np.sort([each.ended_s for each in records])
+    at = np.asarray([each.intended_s for each in moments])
+    return [float(each) for each in np.searchsorted(starts, at, "right") - np.searchsorted(ends, at, "right")]
+
+
+class SaturationWatch:
+    """Looks at a measurement while it runs.
+
+    Requests that haven't ended have no record. So their number is taken down as time goes by, and TTFT is that of the
+    requests that have ended: what is slowest is missing, so that over-saturation is seen later rather than too early.
+    """
+
+    def __init__(self, traffic: Traffic, records: Sequence[RequestRecord]) -> None:
+        """
+        Args:
+            records: of requests as they end, in that order.
+        """
+        self._traffic = traffic
+        self._records = records
+        self._looks: deque[tuple[float, int]] = deque(maxlen=int(WINDOW_S / _LOOK_S))
+
+    async def wait(self) -> None:
+        """Return once the server is over-saturated."""
+        judged_s = 0.0
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_s = self._traffic.now_s()
+            self._looks.append((now_s, self._traffic.num_in_flight + self._traffic.num_waiting))
+            if now_s >= MIN_S and now_s - judged_s >= _JUDGE_S:
+                judged_s = now_s
+                if self._is_over_saturated(now_s):
+                    return
+
+    def _is_over_saturated(self, now_s: float) -> bool:
+        recent = takewhile(lambda each: each.ended_s > now_s - WINDOW_S, reversed(self._records))
+        answered = [each for each in recent if each.succeeded][::-1]
+        looks_s, numbers = zip(*self._looks, strict=True)
+        return _grow([each.intended_s for each in answered], [_wait_s(each) for each in answered], looks_s, numbers)
+
+
+def _wait_s(record: RequestRecord) -> float:
+    """From the intended start to the first token, or to the end of an answer that came whole."""
+    return (record.ended_s if record.first_s is None else record.first_s) - record.intended_s
+
+
+def _grow(
+    asked_s: Sequence[float], waits_s: Sequence[float], looks_s: Sequence[float], numbers: Sequence[float]
+) -> bool:
+    """Whether requests that came one after the other waited longer and longer, while more and more were in flight."""
+    if len(asked_s) < _FEWEST or max(asked_s) - min(asked_s) < MIN_S / 2:
+        return False  # a burst: its queue is the point of it
+    return _grows(asked_s, waits_s) and _grows(looks_s, numbers)
+
+
+def _grows(times_s: Sequence[float], values: Sequence[float]) -> bool:
+    """Significantly, and by so much that it matters."""
+    rise, significance = slope(times_s, values)
+    whole = rise * (max(times_s) - min(times_s))
+    return significance > _SIGNIFICANT and whole > _LEAST_RISE * float(np.mean(values))
