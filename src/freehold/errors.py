@@ -47,7 +47,7 @@ class JournalError(UserError):
 
 
 class StateError(UserError):
-    """The server's state on disk (keys, usage) can't be read or written. The message names the file."""
+    """A SQLite file of ours (keys and usage, batches, a load test) can't be read or written. The message names it."""
 
 
 class RecordingError(UserError):
