@@ -20,11 +20,13 @@ from freehold.serve.answer import Head
 from freehold.serve.chat.dialect import Dialect, dialect_of
 from freehold.serve.chat.form import ChatForm
 from freehold.serve.entrance.record import Record
+from freehold.serve.toolcalls.writing import Callable
 from freehold.text.jobs import Handling, Job, JobPlanner
 from freehold.text.params import SamplingParams
 
 PROMPT_IDS = (40, 41, 42)
 TOOLS = ("weather", "now")
+SCHEMAS: dict[str, dict[str, Any]] = {"weather": {"properties": {"a": {"type": "string"}}}, "now": {}}
 INFO = EngineInfo(
     model_family="scripted", vocab_size=49152, max_model_len=4096, max_position=4096, max_num_seqs=4, block_size=16,
     num_blocks=64, kv_tokens=1024, weight_bytes=0, kv_bytes=0, scratch_bytes=0, backend="scripted", fingerprint="f",
@@ -58,6 +60,8 @@ _FRAGMENTS = [
     '{"name": "',
     "}",
     "<tool_",
+    "</parameter>",
+    "</arg_value>",
     ";",
 ]
 
@@ -77,6 +81,8 @@ def models(text: TextAssets) -> list[Model]:
         *(family(text, template) for template in TEMPLATES.values()),
         family(text, None),
         family(text, TEMPLATES["hermes"], added=("<tool_call>", "</tool_call>", *tags)),
+        family(text, TEMPLATES["glm45"], added=("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>")),
+        family(text, TEMPLATES["glm45"], controls=("<tool_call>", "</tool_call>", "<arg_value>", "</arg_value>")),
         family(text, TEMPLATES["mistral"], controls=("[TOOL_CALLS]", "[ARGS]")),
         family(text, DEEPSEEK, controls=tags),
     ]
@@ -153,7 +159,8 @@ def _case(
     tools: tuple[str, ...],
     one_call: bool,
 ) -> Case:
-    reading = model.dialect.reading(PROMPT_IDS, tools, one_call=one_call)
+    callables = [Callable(name, SCHEMAS[name], "tools") for name in tools]
+    reading = model.dialect.reading(PROMPT_IDS, callables, one_call=one_call)
     planner = JobPlanner(model.text.tokenizer, INFO, Handling(reading=reading))
     jobs = planner.plan(PROMPT_IDS, params, request_id="x", fresh_seed=1)
     head = Head("chatcmpl-1", 1, "test", "f", with_ids, True, params.n, 1)

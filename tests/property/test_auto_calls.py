@@ -32,7 +32,7 @@ KINDS = {**FORMATS, "mistral_old": MISTRAL_LIST}
 SCHEMAS: dict[str, dict[str, Any]] = {
     "f": {
         "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", None]}},
+        "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", None]}, "c": {"type": "string", "maxLength": 9}},
         "required": ["a"],
         "additionalProperties": False,
     },
@@ -47,6 +47,10 @@ LITERALS = [
     "<|python_tag|>",
     "<think>",
     "</think>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
 ]
 PIECES = [
     "Hi ", "é🦜", " \n", "\n\n", "; ", "[", "]", "{", "}", '"', *LITERALS, *LITERALS, "<tool", "_call>", "<|", "tag|>",
@@ -56,6 +60,9 @@ PIECES = [
     '{"type": "function", "name": "f", "parameters": {}}', '{"id": "1", "name": "f", "arguments": {}}', '{"type"',
     '{ "name" :"f" ,', '{"name": "f', '{"n\\u0061me": "f", "arguments": {}}', '{"name": "\\u0066", "arguments": {}}',
     'f[ARGS]{"a": "x"}', 'f{"b": null}', "get.now[ARGS]{}", "</tool_call> and <tool_call>", "</think>{", "x</think>[",
+    "<function=f>\n<parameter=a>\n", "\n</parameter>\n<parameter=b>\n", "\n</parameter>\n</function>", "</function>",
+    "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>", "f<arg_key>b</arg_key><arg_value>x</arg_value>",
+    "<function=get.now>",
     '<tool_call>[{"name": "f", "arguments": {}}]</tool_call>', '[TOOL_CALLS][{"name": "f", "arguments": {}}]',
 ]  # fmt: skip
 RUNS = [
@@ -119,7 +126,7 @@ class Model:
     def read(self, token_ids: list[int], *, thinks: bool, is_open: bool) -> Message:
         reading = Reading(
             partial(TaggedReasoning, THINK, starts_open=is_open) if thinks else None,
-            partial(CallReader, self.format.parser, set(SCHEMAS), self.format.new_id),
+            partial(CallReader, self.format.parser, SCHEMAS, self.format.new_id),
         )
         reader = AnswerReader(reading, ())
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

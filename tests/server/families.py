@@ -33,8 +33,25 @@ MISTRAL = _TOOLS + _TURNS.replace("CALL", "[TOOL_CALLS]{{ call.function.name }}[
 MISTRAL_OLD = _TOOLS + _TURNS.replace(
     "CALL", '[TOOL_CALLS][{"name": "{{ call.function.name }}", "arguments": ' + _ARGUMENTS + "}]"
 ).replace("OPENING", "")
+_VALUE = "{{ value if value is string else value | tojson }}"
+_LINE = "{{ '\n' }}"
+_MEMBERS = "{%- for key, value in call.function.arguments | items -%}MEMBER{%- endfor -%}"
+QWEN_CODER = _TOOLS + _TURNS.replace(
+    "CALL",
+    f"<tool_call>{_LINE}<function={{{{ call.function.name }}}}>{_LINE}{_MEMBERS}</function>{_LINE}</tool_call>",
+).replace("MEMBER", f"<parameter={{{{ key }}}}>{_LINE}{_VALUE}{_LINE}</parameter>{_LINE}").replace("OPENING", "")
+GLM = _TOOLS + _TURNS.replace("CALL", f"<tool_call>{{{{ call.function.name }}}}{_LINE}{_MEMBERS}</tool_call>").replace(
+    "MEMBER", f"<arg_key>{{{{ key }}}}</arg_key>{_LINE}<arg_value>{_VALUE}</arg_value>{_LINE}"
+).replace("OPENING", "")
 
-TEMPLATES = {"hermes": QWEN, "llama3_json": LLAMA, "mistral": MISTRAL, "mistral_old": MISTRAL_OLD}
+TEMPLATES = {
+    "hermes": QWEN,
+    "qwen3_coder": QWEN_CODER,
+    "glm45": GLM,
+    "llama3_json": LLAMA,
+    "mistral": MISTRAL,
+    "mistral_old": MISTRAL_OLD,
+}
 """Templates whose models call tools, by the parser that reads them."""
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.server.anthropic_client import OSLO, THOUGHT, TOOLS, asked, both, call, client, close_clients, count, create
+from tests.server.families import QWEN_CODER, family
 from tests.server.running import Server, Start
 
 from freehold.config import EngineConfig
@@ -174,6 +175,35 @@ def test_a_conversation_with_tools_goes_on(qwen: Server) -> None:
     qwen.says("It is sunny.")
     answer = both(qwen, messages=turns, **fields)
     assert answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0) > first.usage.input_tokens
+
+
+CODER_CALL = """Let me look.
+<tool_call>
+<function=weather>
+<parameter=city>
+Oslo, "Norge"
+</parameter>
+<parameter=days>
+2
+</parameter>
+</function>
+</tool_call>"""
+
+
+def test_calls_between_tags_are_blocks_wherever_they_are_cut(start: Start, text: TextAssets) -> None:
+    server = start(family(text, QWEN_CODER))
+    ids = server.says(CODER_CALL)
+    used = both(server, tools=TOOLS).content[-1]
+    assert used.type == "tool_use"
+    assert used.input == {"city": 'Oslo, "Norge"', "days": 2}
+    for limit in range(len(ids) // 3, len(ids), 7):
+        message = both(server, tools=TOOLS, max_tokens=limit)
+        assert message.stop_reason == "max_tokens"
+        assert [block.type for block in message.content][:1] == ["text"]
+    server.says("It is sunny.")
+    result = {"type": "tool_result", "tool_use_id": used.id, "content": "Sunny."}
+    turns: list[Any] = [{"role": "assistant", "content": [used]}, {"role": "user", "content": [result]}]
+    assert both(server, messages=[*server.messages, *turns], tools=TOOLS).stop_reason == "end_turn"
 
 
 def test_the_assistants_turn_is_continued(server: Server) -> None:

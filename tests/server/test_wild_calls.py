@@ -16,7 +16,7 @@ from freehold.engine.client import Engine
 from freehold.files.tensors import DType
 from freehold.files.vocabulary import TextAssets
 from freehold.serve.chat.dialect import token_id
-from freehold.serve.toolcalls.formats import ARGS, PYTHON_TAG, TOOL_CALL, TOOL_CALLS
+from freehold.serve.toolcalls.formats import ARG_KEY, ARGS, PYTHON_TAG, TOOL_CALL, TOOL_CALLS
 from freehold.synth import PRESETS, write_checkpoint
 
 SCHEMA = {
@@ -29,11 +29,14 @@ TOOLS = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} 
 THINK = ("<think>", "</think>")
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "hermes": {"added": (TOOL_CALL, "</tool_call>", *THINK)},
+    "qwen3_coder": {"added": (TOOL_CALL, "</tool_call>", *THINK)},
+    "glm45": {"added": (TOOL_CALL, "</tool_call>", ARG_KEY, "</arg_key>", "<arg_value>", "</arg_value>")},
     "llama3_json": {"controls": (PYTHON_TAG,)},
     "mistral": {"controls": (TOOL_CALLS, ARGS)},
     "mistral_old": {"controls": (TOOL_CALLS,)},
     "json": {"added": THINK},
 }
+DEFAULT = ("hermes", "glm45", "mistral", "json")
 NUM_ANSWERS = 8
 
 
@@ -54,7 +57,7 @@ def wild(tmp_path_factory: pytest.TempPathFactory, text: TextAssets) -> Iterator
 
 @pytest.mark.parametrize(
     "name",
-    ["hermes", "mistral", "json", *(pytest.param(n, marks=pytest.mark.slow) for n in ("llama3_json", "mistral_old"))],
+    [*DEFAULT, *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES if n not in DEFAULT)],
 )
 def test_wild_answers_call_rightly_or_are_left_alone(wild: dict[str, Server], name: str) -> None:
     server = wild[name]
@@ -80,6 +83,6 @@ def test_wild_answers_call_rightly_or_are_left_alone(wild: dict[str, Server], na
         size = [*is_opener, True].index(True)
         assert answer["token_ids"][:size] == other["token_ids"][:size]
         num_free += size
-    if name in ("hermes", "mistral", "mistral_old"):
+    if name not in ("llama3_json", "json"):
         assert num_complete > 1
     assert num_free > 20

@@ -49,14 +49,38 @@ class Envelope(msgspec.Struct, frozen=True):
     may_precede: Mapping[str, str] = {}
 
 
+MAX_NAME = 128
+"""Characters of the name of a member that stands between tags."""
+
+
+class Tagging(msgspec.Struct, frozen=True):
+    """How an object is written whose members stand between tags: ``before_name`` name ``after_name`` ``before_value``
+    value ``after_value``. Values are plain text (`freehold.grammar.plain_text`); no string holds ``after_value``.
+
+    Attributes:
+        pad: stands on both sides of a value, and belongs to the tags.
+        gap: may stand between one tag and the next.
+        controls: control tokens among the tags, by literal.
+    """
+
+    before_name: str
+    after_name: str
+    before_value: str
+    after_value: str
+    pad: str = ""
+    gap: str = "\n"
+    controls: Mapping[str, int] = {}
+
+
 class SchemaRule(msgspec.Struct, frozen=True):
-    """A rule that stands for JSON texts.
+    """A rule that stands for JSON texts, or for objects whose members stand between tags.
 
     Attributes:
         name: what a grammar's text calls it: lower case letters, digits and ``_``.
         param: the request's field that the schema came from, for errors; empty: the constraint's own.
         envelope: the texts are objects in which the schema's values stand; None: they are those values.
         is_lenient: a schema that can't be enforced stands for any object, instead of being refused.
+        tagging: how members stand between tags; None: the texts are JSON.
     """
 
     name: str
@@ -64,6 +88,7 @@ class SchemaRule(msgspec.Struct, frozen=True):
     param: str = ""
     envelope: Envelope | None = None
     is_lenient: bool = False
+    tagging: Tagging | None = None
 
 
 class Lark(msgspec.Struct, frozen=True, tag=True):

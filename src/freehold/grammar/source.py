@@ -21,6 +21,7 @@ from freehold.grammar.constraint import (
 from freehold.grammar.messages import Source
 from freehold.grammar.schema import enforceable
 from freehold.grammar.schema_values import SchemaError
+from freehold.grammar.tagged import tagged_rules
 
 MAX_SOURCE_BYTES = 1 << 20
 
@@ -86,7 +87,12 @@ def _json(schema: Any, param: str = "", envelope: Envelope | None = None) -> str
         written = {} if written else {"enum": []}
     if envelope is not None:
         written = _enveloped(dict(written), envelope)
-    return "%json " + json.dumps({**written, "x-guidance": _OPTIONS}, ensure_ascii=False)
+    return _json_part(dict(written))
+
+
+def _json_part(schema: dict[str, Any]) -> str:
+    """An enforceable schema as a part of a rule."""
+    return "%json " + json.dumps({**schema, "x-guidance": _OPTIONS}, ensure_ascii=False)
 
 
 def _enveloped(written: dict[str, Any], envelope: Envelope) -> dict[str, Any]:
@@ -107,12 +113,21 @@ def _rule(rule: SchemaRule) -> str:
         message = f"has the rule {rule.name!r:.100}; lower case letters, digits and _ are needed"
         raise ConstraintError(message, param=rule.param)
     try:
-        written = _json(rule.schema, rule.param, rule.envelope)
+        return _lines(rule, rule.schema)
     except ConstraintError:
         if not rule.is_lenient:
             raise
-        written = _json(ANY_OBJECT, rule.param, rule.envelope)
-    return f"{rule.name}: {written}"
+        return _lines(rule, ANY_OBJECT)
+
+
+def _lines(rule: SchemaRule, schema: Any) -> str:
+    """A rule with this schema in place of its own, and the rules that it needs."""
+    if rule.tagging is None:
+        return f"{rule.name}: {_json(schema, rule.param, rule.envelope)}"
+    try:
+        return "\n".join(tagged_rules(rule.name, schema, rule.tagging, _json_part))
+    except SchemaError as error:
+        raise ConstraintError(str(error), param=rule.param, place=error.place, code="unsupported_schema") from None
 
 
 def _alternatives(options: Any) -> str:

@@ -146,7 +146,7 @@ def test_whatever_a_model_writes_is_answered_as_it_is_streamed(value: str) -> No
     text = '{"a": ' + value + "}"
     written = '<tool_call>\n{"name": "f", "arguments": ' + text + "}\n</tool_call>"
     for size in range(len(written) + 1) if len(written) < 200 else (len(written), len(written) - 15):
-        reader = CallReader(FORMATS["hermes"].parser, ["f"], lambda: "id")
+        reader = CallReader(FORMATS["hermes"].parser, {"f": {}}, lambda: "id")
         answer = [*reader.push(written[:size]), *reader.finish()]
         for block in fold(answer):
             whole = msgspec.json.encode(block).decode()

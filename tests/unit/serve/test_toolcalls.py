@@ -1,15 +1,13 @@
 """Parsers of calls: each sample, cut in every way, comes out the same, and nothing is lost or told twice."""
 
-import itertools
 import json
-import random
-from itertools import pairwise
 
 import pytest
+from call_reading import cuts, read_calls
 
 from freehold.serve.toolcalls.formats import FORMATS, MISTRAL_LIST
 from freehold.serve.toolcalls.reader import CallReader
-from freehold.text.parts import CallArguments, CallBegin, CallEnd, Content, Message, Part, fold
+from freehold.text.parts import CallArguments, CallBegin, CallEnd, Message
 
 ARGUMENTS = [
     "{}",
@@ -21,49 +19,11 @@ ARGUMENTS = [
     '{\n  "a": "b"\n}',
 ]
 CALLS = [[("f", arguments)] for arguments in ARGUMENTS] + [[("f", ARGUMENTS[1]), ("g", ARGUMENTS[3])]]
-KINDS = {**FORMATS, "mistral_old": MISTRAL_LIST}
+KINDS = {**{kind: form for kind, form in FORMATS.items() if form.one.tagging is None}, "mistral_old": MISTRAL_LIST}
 
 
-def read(kind: str, pieces: list[str]) -> tuple[list[Part], Message]:
-    """The parts of a text that comes in these pieces."""
-    reader = CallReader(KINDS[kind].parser, {"f", "g"}, map(str, itertools.count()).__next__)
-    parts: list[Part] = []
-    for piece in pieces:
-        parts += reader.push(piece)
-    parts += reader.finish()
-    check_order(parts)
-    return parts, fold(parts)
-
-
-def check_order(parts: list[Part]) -> None:
-    """Begin, arguments, end; one call after the other; no part is empty."""
-    current: CallBegin | None = None
-    num_calls = 0
-    for part in parts:
-        match part:
-            case CallBegin(index):
-                assert index == num_calls
-                current, num_calls = part, num_calls + 1
-            case CallArguments(index, text):
-                assert current is not None
-                assert current.index == index
-                assert text
-            case CallEnd(index):
-                assert current is not None
-                assert current.index == index
-                current = None
-            case Content(text):
-                assert text
-
-
-def cuts(text: str) -> list[list[str]]:
-    """The text whole, by characters, cut in two at every place, and cut at random."""
-    ways = [[text], list(text), *([text[:place], text[place:]] for place in range(1, len(text)))]
-    chance = random.Random(text)
-    for _ in range(20):
-        places = sorted(chance.sample(range(len(text) + 1), min(len(text), chance.randint(2, 12))))
-        ways.append([text[begin:end] for begin, end in pairwise([0, *places, len(text)])])
-    return ways
+def read(kind: str, pieces: list[str]) -> Message:
+    return read_calls(KINDS[kind], {"f": {}, "g": {}}, pieces)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,7 +32,7 @@ def test_calls_come_out_however_they_are_cut(kind: str, calls: list[tuple[str, s
     form = KINDS[kind]
     text = (form.one if len(calls) == 1 else form.several).text(calls)
     for pieces in cuts(text):
-        _, message = read(kind, pieces)
+        message = read(kind, pieces)
         assert message.content == ""
         assert [(call.name, call.arguments, call.is_complete) for call in message.calls] == [
             (name, arguments, True) for name, arguments in calls
@@ -123,7 +83,7 @@ OTHERS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
 def test_other_spellings(kind: str, text: str, content: str, calls: list[tuple[str, str]]) -> None:
     text = text.replace("{C}", '{"name": "f", "arguments": {}}')
     for pieces in cuts(text):
-        _, message = read(kind, pieces)
+        message = read(kind, pieces)
         assert (message.content, [(call.name, call.arguments) for call in message.calls]) == (content, calls)
 
 
@@ -167,7 +127,7 @@ NO_CALLS: dict[str, list[str]] = {
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in NO_CALLS.items() for text in texts])
 def test_what_is_no_call_is_content_to_the_last_character(kind: str, text: str) -> None:
     for pieces in cuts(text):
-        assert read(kind, pieces)[1] == Message(text)
+        assert read(kind, pieces) == Message(text)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -177,8 +137,8 @@ def test_nothing_is_lost_wherever_the_text_ends(kind: str) -> None:  # tool-07
     before = "" if kind in ("json", "llama3_json") else "Well. "
     text = before + form.several.text([("f", ARGUMENTS[3]), ("g", ARGUMENTS[1])])
     for size in range(len(text)):
-        _, message = read(kind, list(text[:size]))
-        assert message == read(kind, [text[:size]])[1]
+        message = read(kind, list(text[:size]))
+        assert message == read(kind, [text[:size]])
         if not message.calls:
             assert message.content == text[:size]
         for call, arguments in zip(message.calls, (ARGUMENTS[3], ARGUMENTS[1]), strict=False):
@@ -187,7 +147,7 @@ def test_nothing_is_lost_wherever_the_text_ends(kind: str) -> None:  # tool-07
 
 
 def test_arguments_are_told_as_they_come() -> None:
-    reader = CallReader(FORMATS["hermes"].parser, {"f"}, lambda: "id")
+    reader = CallReader(FORMATS["hermes"].parser, {"f": {}}, lambda: "id")
     assert reader.push('<tool_call>{"name": "f", "arguments": ') == []
     assert reader.push('{"a": "b') == [CallBegin(0, "id", "f"), CallArguments(0, '{"a": "b')]
     assert reader.push("c") == [CallArguments(0, "c")]
@@ -197,12 +157,12 @@ def test_arguments_are_told_as_they_come() -> None:
 
 def test_deep_nesting_is_no_call() -> None:
     text = '<tool_call>{"name": "f", "arguments": ' + '{"a": ' * 100
-    _, message = read("hermes", [text])
+    message = read("hermes", [text])
     assert json.dumps(message.content).count("a") + message.calls[0].arguments.count("a") == 100
     assert not message.calls[0].is_complete
 
 
 def test_long_arguments_take_time_in_proportion() -> None:
     arguments = json.dumps({"text": 'a "quoted" word\n' * 20000})
-    _, message = read("hermes", list(FORMATS["hermes"].one.text([("f", arguments)])))
+    message = read("hermes", list(FORMATS["hermes"].one.text([("f", arguments)])))
     assert message.calls[0].arguments == arguments

@@ -178,10 +178,10 @@ def _with_reading(
         RequestError: see `thinking_limit`.
     """
     dialect = service.dialect
-    names = [] if use is None else [function.name for function in use.callable]
+    tools = () if use is None else use.callable
     return replace(
         handling,
-        reading=dialect.reading(prompt_ids, names, one_call=use is not None and use.one_call),
+        reading=dialect.reading(prompt_ids, tools, one_call=use is not None and use.one_call),
         thinking=thinking_limit(dialect, service.text.template, body, prompt_ids),
     )
 

@@ -1,6 +1,6 @@
 """How a model writes what isn't content: which tags are around its reasoning, and how it calls tools."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,8 +11,10 @@ from freehold.protocol import Trigger
 from freehold.serve.chat.markup import Tags
 from freehold.serve.chat.reasoning import MISTRAL_THINK, THINK, TaggedReasoning
 from freehold.serve.toolcalls.formats import (
+    ARG_KEY,
     ARGS,
     FORMATS,
+    FUNCTION,
     MISTRAL_LIST,
     PYTHON_TAG,
     TOOL_CALL,
@@ -20,12 +22,9 @@ from freehold.serve.toolcalls.formats import (
     Format,
 )
 from freehold.serve.toolcalls.reader import CallReader
-from freehold.serve.toolcalls.writing import Wish, grammar_of
+from freehold.serve.toolcalls.writing import Callable, Wish, grammar_of
 from freehold.text.answer import Reading
 from freehold.text.tokenizer import Tokenizer
-
-_OTHER_TOOL_CALLS = ("<function=", "<arg_key>")
-"""What templates write inside ``<tool_call>`` whose calls are no JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,11 @@ class Dialect:
         begun, ended = tail.rfind(self.tags.begin), tail.rfind(self.tags.end)
         return begun > ended or (self.always_reasons and ended < 0)
 
-    def reading(self, prompt_ids: Sequence[int], tools: Collection[str] = (), *, one_call: bool = False) -> Reading:
+    def reading(self, prompt_ids: Sequence[int], tools: Sequence[Callable] = (), *, one_call: bool = False) -> Reading:
         """How to read answers to a prompt.
 
         Args:
-            tools: names of tools that may be called.
+            tools: that may be called.
             one_call: an answer ends with its first call.
         """
         make_reasoning = make_calls = None
@@ -76,7 +75,8 @@ class Dialect:
             make_reasoning = partial(TaggedReasoning, self.tags, starts_open=self.is_reasoning(prompt_ids))
             literals += [self.tags.begin, self.tags.end]
         if tools:
-            make_calls = partial(CallReader, self.calls.parser, frozenset(tools), self.calls.new_id)
+            schemas = {function.name: function.schema for function in tools}
+            make_calls = partial(CallReader, self.calls.parser, schemas, self.calls.new_id)
             literals += self.calls.literals
         return Reading(make_reasoning, make_calls, one_call, self._controls(literals))
 
@@ -146,8 +146,8 @@ def _format(name: ToolCallParserName, tokenizer: Tokenizer, sources: Iterable[st
 def _calls_name(tokenizer: Tokenizer, sources: Iterable[str]) -> ToolCallParserName:
     """The way to write calls that the template shows; JSON, which we ask for ourselves, where it shows none."""
     for source in sources:
-        if TOOL_CALL in source and not any(other in source for other in _OTHER_TOOL_CALLS):
-            return "hermes"
+        if TOOL_CALL in source:
+            return "qwen3_coder" if FUNCTION in source else "glm45" if ARG_KEY in source else "hermes"
         if TOOL_CALLS in source:
             return "mistral"
         if PYTHON_TAG in tokenizer.vocabulary.controls and '"parameters": ' in source:

@@ -4,17 +4,26 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from freehold.grammar.constraint import Tagging
 from freehold.serve.toolcalls.calls import openai_id, short_id
 from freehold.serve.toolcalls.reader import CallParser
 from freehold.serve.toolcalls.scanner import Scanner
 from freehold.serve.toolcalls.source import MalformedError, Scan
+from freehold.serve.toolcalls.tagged import tagged_arguments
 from freehold.serve.toolcalls.writing import Writing
 
 TOOL_CALL, END_OF_TOOL_CALL = "<tool_call>", "</tool_call>"
 PYTHON_TAG = "<|python_tag|>"
 TOOL_CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 
-_MISTRAL_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,256}")
+FUNCTION, END_OF_FUNCTION = "<function=", "</function>"
+PARAMETERS = Tagging("<parameter=", ">", "", "</parameter>", pad="\n")
+"""As Qwen3-Coder writes arguments."""
+ARG_KEY = "<arg_key>"
+KEYS_AND_VALUES = Tagging(ARG_KEY, "</arg_key>", "<arg_value>", "</arg_value>")
+"""As GLM writes arguments."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,256}")
 
 
 def hermes(scanner: Scanner) -> Scan[None]:
@@ -68,6 +77,41 @@ def mistral(scanner: Scanner) -> Scan[None]:
         yield from scanner.attempt(listed_or_named())
 
 
+def qwen3_coder(scanner: Scanner) -> Scan[None]:
+    """Qwen3-Coder, Qwen3.5: ``<tool_call><function=name><parameter=key>value</parameter></function></tool_call>``."""
+    source = scanner.source
+
+    def tagged() -> Scan[None]:
+        yield from source.skip_space()
+        yield from source.expect(FUNCTION)
+        name = yield from _word(scanner)
+        yield from source.expect(">")
+        yield from tagged_arguments(scanner, name, PARAMETERS, END_OF_FUNCTION)
+        yield from source.skip_space()
+        yield from source.expect(END_OF_TOOL_CALL)
+        yield from source.skip_space()
+
+    while (yield from scanner.find(TOOL_CALL)):
+        yield from scanner.attempt(tagged())
+
+
+def glm45(scanner: Scanner) -> Scan[None]:
+    """GLM 4.5 and later: ``<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>``. Only known
+    tools can be called."""
+    source = scanner.source
+
+    def tagged() -> Scan[None]:
+        yield from source.skip_space()
+        name = yield from _word(scanner)
+        if name not in scanner.tools:
+            raise MalformedError
+        yield from tagged_arguments(scanner, name, KEYS_AND_VALUES, END_OF_TOOL_CALL)
+        yield from source.skip_space()
+
+    while (yield from scanner.find(TOOL_CALL)):
+        yield from scanner.attempt(tagged())
+
+
 def _separated(scanner: Scanner) -> Scan[None]:
     """Calls of known tools, with semicolons or white space between."""
     source = scanner.source
@@ -83,7 +127,7 @@ def _separated(scanner: Scanner) -> Scan[None]:
 def _word(scanner: Scanner) -> Scan[str]:
     source = scanner.source
     yield from source.peek()
-    while (match := _MISTRAL_NAME.match(source.held)) and match.end() == len(source.held):
+    while (match := _NAME.match(source.held)) and match.end() == len(source.held):
         yield from source.more()
     if match is None:
         raise MalformedError
@@ -115,6 +159,15 @@ class Format:
 
 _HERMES = Writing(f'{TOOL_CALL}\n{{"name": "', '", "arguments": ', f"}}\n{END_OF_TOOL_CALL}", "\n", opener=TOOL_CALL)
 _LLAMA3 = Writing('{"name": "', '", "parameters": ', "}", "; ", arguments_key="parameters")
+_QWEN3_CODER = Writing(
+    f"{TOOL_CALL}\n{FUNCTION}",
+    ">",
+    f"{END_OF_FUNCTION}\n{END_OF_TOOL_CALL}",
+    "\n",
+    opener=TOOL_CALL,
+    tagging=PARAMETERS,
+)
+_GLM45 = Writing(TOOL_CALL, "", END_OF_TOOL_CALL, "\n", opener=TOOL_CALL, tagging=KEYS_AND_VALUES)
 _MISTRAL = Writing(TOOL_CALLS, ARGS, opener=TOOL_CALLS)
 _OBJECT = Writing('{"name": "', '", "arguments": ', "}", arguments_key="arguments")
 _LIST = replace(_OBJECT, separator=", ", opening="[", closing="]")
@@ -122,6 +175,20 @@ _MISTRAL_LIST = replace(_LIST, opening=f"{TOOL_CALLS}[", opener=TOOL_CALLS, argu
 
 FORMATS = {
     "hermes": Format(hermes, _HERMES, _HERMES, literals=(TOOL_CALL, END_OF_TOOL_CALL), openers=(TOOL_CALL,)),
+    "qwen3_coder": Format(
+        qwen3_coder,
+        _QWEN3_CODER,
+        _QWEN3_CODER,
+        literals=(TOOL_CALL, END_OF_TOOL_CALL),
+        openers=(TOOL_CALL,),
+    ),
+    "glm45": Format(
+        glm45,
+        _GLM45,
+        _GLM45,
+        literals=(TOOL_CALL, END_OF_TOOL_CALL, ARG_KEY, "</arg_key>", "<arg_value>", "</arg_value>"),
+        openers=(TOOL_CALL,),
+    ),
     "llama3_json": Format(llama3, _LLAMA3, _LLAMA3, literals=(PYTHON_TAG,), openers=(PYTHON_TAG,)),
     "mistral": Format(
         mistral, _MISTRAL, _MISTRAL, short_id, literals=(TOOL_CALLS, CALL_ID, ARGS), openers=(TOOL_CALLS,)

@@ -1,6 +1,7 @@
 """Reads calls out of an answer."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from freehold.serve.toolcalls.calls import Calls
 from freehold.serve.toolcalls.scanner import Scanner
@@ -14,10 +15,14 @@ CallParser = Callable[[Scanner], Scan[None]]
 class CallReader:
     """A `PartReader` that finds calls in an answer."""
 
-    def __init__(self, parser: CallParser, names: Collection[str], new_id: Callable[[], str]) -> None:
+    def __init__(self, parser: CallParser, tools: Mapping[str, Mapping[str, Any]], new_id: Callable[[], str]) -> None:
+        """
+        Args:
+            tools: that may be called: the schemas of their arguments, by name.
+        """
         self._calls = Calls(new_id)
         self._source = Source(self._calls.markup)
-        self._parsing = parser(Scanner(self._source, self._calls, names))
+        self._parsing = parser(Scanner(self._source, self._calls, tools))
         next(self._parsing)
 
     def push(self, text: str) -> list[Part]:

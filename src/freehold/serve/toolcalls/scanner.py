@@ -1,7 +1,8 @@
 """What all ways to write calls have in common: content around them, objects and lists of calls, and what fails."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from freehold.serve.chat.markup import SPACE, beginning_at_end
 from freehold.serve.toolcalls.calls import Calls
@@ -17,12 +18,12 @@ class Scanner:
     """What a way to write calls is parsed with.
 
     Attributes:
-        names: of the tools that may be called.
+        tools: that may be called: the schemas of their arguments, by name.
     """
 
     source: Source
     calls: Calls
-    names: Collection[str]
+    tools: Mapping[str, Mapping[str, Any]]
 
     def find(self, opener: str) -> Scan[bool]:
         """Consume content up to an opener, and the opener with the white space before it.
@@ -141,7 +142,7 @@ class Scanner:
 
     def _name(self, known: bool) -> Scan[str]:
         name = yield from read_string(self.source, is_plain=known)
-        if known and name not in self.names:
+        if known and name not in self.tools:
             raise MalformedError
         return name
 

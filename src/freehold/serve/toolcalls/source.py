@@ -113,6 +113,22 @@ class Source:
             yield from self.more()
         self.take(len(literal))
 
+    def choose(self, *literals: str) -> Scan[str]:
+        """Consume the one of some literals that comes; none begins with another.
+
+        Raises:
+            MalformedError: something else comes.
+            EndedError: the text ends within one.
+        """
+        while True:
+            for literal in literals:
+                if self.held.startswith(literal):
+                    self.take(len(literal))
+                    return literal
+            if not any(literal.startswith(self.held) for literal in literals):
+                raise MalformedError
+            yield from self.more()
+
     def accept(self, literal: str) -> Scan[bool]:
         """Consume a literal if it comes."""
         while not self.held.startswith(literal):

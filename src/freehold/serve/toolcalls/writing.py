@@ -1,14 +1,15 @@
 """How calls are written: the text that a model must write if it has to call a tool, as a grammar."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from freehold.grammar.constraint import Envelope, Lark, SchemaRule
+import msgspec
+
+from freehold.grammar.constraint import Envelope, Lark, SchemaRule, Tagging
+from freehold.grammar.lark_text import literal
 from freehold.serve.chat.markup import Tags
-from freehold.text.literals import LiteralFinder
 
 MAX_FORCED_CALLS = 16
 """Calls of an answer that must call. A model that isn't sure when to stop goes on calling."""
@@ -23,6 +24,7 @@ class Writing:
         opener: what any of it begins with, and no other text holds; empty: calls are all of an answer or none of it.
         arguments_key: calls are nothing but JSON objects, with the arguments under this key; empty: there is more to
             them.
+        tagging: of arguments; None: they are JSON.
     """
 
     before: str
@@ -33,11 +35,30 @@ class Writing:
     closing: str = ""
     opener: str = ""
     arguments_key: str = ""
+    tagging: Tagging | None = None
 
     def text(self, calls: Sequence[tuple[str, str]]) -> str:
         """Calls with these names and arguments, as a model writes them."""
-        written = [self.before + name + self.between + arguments + self.after for name, arguments in calls]
+        written = [self.before + name + self.between + self._arguments(text) + self.after for name, text in calls]
         return self.opening + self.separator.join(written) + self.closing
+
+    def _arguments(self, text: str) -> str:
+        """Arguments in JSON as a model writes them."""
+        if self.tagging is None:
+            return text
+        tags = self.tagging
+        members = [tags.gap]
+        for key, value in msgspec.json.decode(text).items():
+            plain = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            members += [
+                tags.before_name,
+                key,
+                tags.after_name,
+                tags.gap if tags.before_value else "",
+                tags.before_value,
+            ]
+            members += [tags.pad, plain, tags.pad, tags.after_value, tags.gap]
+        return "".join(members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +104,7 @@ def grammar_of(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lar
     Args:
         controls: control tokens by literal. A literal that is one is a token, which no text spells.
     """
+    controls = {text: token_id for text, token_id in controls.items() if _is_written(text, wish, writing)}
     rules = [] if wish.answer is None else [wish.answer]
     kinds = [rule.name for rule in rules]
     if wish.is_free:
@@ -91,9 +113,23 @@ def grammar_of(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lar
     if wish.functions:
         kinds.append("calls")
         lines += _calls(wish, writing, controls)
-    rules += _rules(wish, writing)
+    rules += _rules(wish, writing, controls)
     start = f"start: {before} ({' | '.join(kinds)})"
     return Lark("\n".join([start, *lines]), rules, is_trusted=True)
+
+
+def _is_written(text: str, wish: Wish, writing: Writing) -> bool:
+    """Whether a text is part of what is written around calls or reasoning."""
+    tags = () if wish.thoughts is None else (wish.thoughts.begin, wish.thoughts.end)
+    around = (writing.before, writing.between, writing.after, writing.separator, writing.opening, writing.closing)
+    return any(text in each for each in (*tags, *around, *_tags(writing)))
+
+
+def _tags(writing: Writing) -> Sequence[str]:
+    tagging = writing.tagging
+    if tagging is None:
+        return ()
+    return tagging.before_name, tagging.after_name, tagging.before_value, tagging.after_value
 
 
 def _free(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lark:
@@ -106,13 +142,13 @@ def _free(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> Lark:
             start = start.replace("calls", "(calls | list)")
             more = f' (", " call){{0,{MAX_FORCED_CALLS - 1}}}' if wish.several else ""
             lines.append(f'list: "[" SPACE call{more} "]"')
-        return Lark("\n".join([start, *lines]), _rules(wish, writing), is_trusted=True, head=_head(wish))
+        return Lark("\n".join([start, *lines]), _rules(wish, writing, controls), is_trusted=True, head=_head(wish))
     if writing.opening:
         rest = replace(writing, opening=writing.opening.removeprefix(writing.opener))
     else:  # each call has an opener of its own
         rest = replace(writing, before=writing.before.removeprefix(writing.opener).lstrip())
         wish = replace(wish, several=False)
-    return Lark("\n".join([start, *_calls(wish, rest, controls)]), _rules(wish, rest), is_trusted=True)
+    return Lark("\n".join([start, *_calls(wish, rest, controls)]), _rules(wish, rest, controls), is_trusted=True)
 
 
 def _head(wish: Wish) -> str:
@@ -130,8 +166,9 @@ def _are_objects(wish: Wish, writing: Writing) -> bool:
     return bool(writing.arguments_key) and (wish.answer is not None or wish.is_free)
 
 
-def _rules(wish: Wish, writing: Writing) -> list[SchemaRule]:
+def _rules(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[SchemaRule]:
     """Of the functions' arguments, or of calls of them."""
+    tagging = writing.tagging and msgspec.structs.replace(writing.tagging, controls=controls)
     are_objects = _are_objects(wish, writing)
     return [
         SchemaRule(
@@ -140,6 +177,7 @@ def _rules(wish: Wish, writing: Writing) -> list[SchemaRule]:
             function.param,
             Envelope({"name": function.name}, writing.arguments_key, {"type": "function"}) if are_objects else None,
             function.is_lenient,
+            tagging,
         )
         for number, function in enumerate(wish.functions)
     ]
@@ -151,14 +189,14 @@ def _calls(wish: Wish, writing: Writing, controls: Mapping[str, int]) -> list[st
     alone = " | call" if _are_objects(wish, writing) and writing.opening else ""  # one call needs no list around it
     inner = " SPACE" if wish.is_free and writing.opening else ""
     lines = [
-        f"calls: {_lark(writing.opening, controls)}{inner} call{more} {_lark(writing.closing, controls)}{alone}",
+        f"calls: {literal(writing.opening, controls)}{inner} call{more} {literal(writing.closing, controls)}{alone}",
         f"call: {' | '.join(f'call_{n}' for n in range(len(wish.functions)))}",
     ]
     if wish.several:
-        lines.append(f"more: {_lark(writing.separator, controls)} call")
+        lines.append(f"more: {literal(writing.separator, controls)} call")
     for n, function in enumerate([] if _are_objects(wish, writing) else wish.functions):
-        head = _lark(writing.before + function.name + writing.between, controls)
-        lines.append(f"call_{n}: {head} arguments_{n} {_lark(writing.after, controls)}")
+        head = literal(writing.before + function.name + writing.between, controls)
+        lines.append(f"call_{n}: {head} arguments_{n} {literal(writing.after, controls)}")
     return lines
 
 
@@ -166,21 +204,10 @@ def _thoughts(wish: Wish, controls: Mapping[str, int]) -> tuple[str, list[str]]:
     """What stands in the place of reasoning, and the rules that it needs."""
     if wish.thoughts is None:
         return "", []
-    begin, end = _lark(wish.thoughts.begin, controls), _lark(wish.thoughts.end, controls)
+    begin, end = literal(wish.thoughts.begin, controls), literal(wish.thoughts.end, controls)
     if wish.thoughts.end in controls:
         lines = [f"thoughts: ANYTHING {end}", "ANYTHING: /(?s:.*)/"]
     else:
         lines = [f"thoughts[suffix={end}]: /(?s:.*)/"]
     lines.append(r"SPACE: /[ \n]{0,4}/")
     return ("thoughts SPACE" if wish.is_open else f"({begin} thoughts SPACE)?"), lines
-
-
-def _lark(text: str, controls: Mapping[str, int]) -> str:
-    """A text as a part of a rule: control tokens by their ids."""
-    pieces: list[str] = []
-    done = 0
-    for match in LiteralFinder(controls).finditer(text):
-        pieces += [json.dumps(text[done : match.start()]), f"<[{controls[match[0]]}]>"]
-        done = match.end()
-    pieces.append(json.dumps(text[done:]))
-    return " ".join(piece for piece in pieces if piece != '""')
