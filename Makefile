@@ -7,16 +7,17 @@ MODEL  ?= smollm2
 NATIVE := build/native
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
-# Tests of different files run side by side, two at a time: most of them wait more than they compute.
-PYTEST       := $(BIN)/python -m pytest
-SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile
+# Tests of different files run side by side, three at a time on two cores: many of them wait more than they compute.
+# Bytecode is kept, whatever the environment says: they start the program hundreds of times.
+PYTEST       := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+SIDE_BY_SIDE := --numprocesses=3 --dist=loadfile
 
 SERVE_FLAGS := $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 NATIVE_SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
 CPP_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve setup native test test-slow programs lint format clean
+.PHONY: help serve setup native test test-default test-slow programs lint format clean
 
 help:
 	@echo "make serve [MODEL=smollm2] [HOST=127.0.0.1] [PORT=8000]   install, fetch the model if missing, serve"
@@ -36,7 +37,10 @@ setup: $(VENV)/.installed $(VENV)/.native
 
 native: $(VENV)/.native
 
-test: setup $(VENV)/.test-extras programs lint
+test: setup $(VENV)/.test-extras programs
+	@$(MAKE) --no-print-directory --jobs=2 lint test-default
+
+test-default: setup $(VENV)/.test-extras
 	$(PYTEST) $(SIDE_BY_SIDE)
 
 test-slow: setup $(VENV)/.test-extras programs

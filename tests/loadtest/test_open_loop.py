@@ -38,7 +38,7 @@ def test_starts_dont_wait_for_answers(against: Against) -> None:
     """Answers take twenty times as long as the gaps between requests."""
     run = against({"first_s": 0.4}, loads=opened(50.0, burstiness="inf"), num_prompts=20, lengths=(4, 1))
     assert run.point.max_concurrent_requests >= 16
-    assert run.point.duration < 0.4 + 20 / 50 + 0.5
+    assert run.point.duration < 20 * 0.4 / 2, "half of what they take one after the other"
 
 
 def test_all_at_once(against: Against) -> None:
@@ -52,7 +52,7 @@ def test_time_for_a_slot_counts_from_the_intended_start(against: Against) -> Non
     point = run.point
     assert point.max_concurrent_requests == 1
     assert point.client_queue is not None
-    assert point.latencies["e2el"].median < 100
+    assert point.latencies["e2el"].median < point.from_intended["e2el"].mean / 2
     waited = [record.queue_s for record in run.measurement.records]
     assert np.diff(sorted(waited)).min() >= 0.049
     assert point.from_intended["e2el"].mean == pytest.approx(

@@ -14,7 +14,8 @@ NUM_PROBES = 100
 
 
 def probe_s(server: Server) -> list[float]:
-    """Seconds that each of many probes took, the shortest first."""
+    """Seconds that each of many probes took, the shortest first. They are compared with those of an idle server, which
+    whatever else runs on the machine makes longer too."""
     times = []
     for _ in range(NUM_PROBES):
         began_s = time.monotonic()
@@ -25,13 +26,14 @@ def probe_s(server: Server) -> list[float]:
 
 def test_probes_answer_beside_hundreds_of_open_streams(start: Start) -> None:  # op-13, op-15
     server = start(engine={"max_num_seqs": 4})
+    idle = probe_s(server)
     with gate() as closed:
         server.says("one", closed, "two")
         streams = [raw_request(server, {"stream": True, "max_tokens": 4}) for _ in range(500)]
         wait_until(lambda: server.service.load.num_answers == 500)
         times = probe_s(server)
-        assert times[NUM_PROBES // 2] < 0.05
-        assert times[-1] < 1.0
+        assert times[NUM_PROBES // 2] < 0.05 + 10 * idle[NUM_PROBES // 2]
+        assert times[-1] < 1.0 + 10 * idle[-1]
         assert server.http.get("/v1/models").status_code == 200
         closed.event.set()
     for stream in streams:
@@ -41,6 +43,7 @@ def test_probes_answer_beside_hundreds_of_open_streams(start: Start) -> None:  #
 def test_probes_answer_while_long_texts_are_prepared(start: Start) -> None:  # op-14
     server = start(max_body_bytes=64 << 20)
     server.says("ok")
+    idle = probe_s(server)
     stop = threading.Event()
 
     def load(work: Callable[[], httpx.Response]) -> None:
@@ -59,8 +62,8 @@ def test_probes_answer_while_long_texts_are_prepared(start: Start) -> None:  # o
             times = probe_s(server)
         finally:
             stop.set()
-    assert times[NUM_PROBES // 2] < 0.1
-    assert times[-1] < 2.0
+    assert times[NUM_PROBES // 2] < 0.1 + 10 * idle[NUM_PROBES // 2]
+    assert times[-1] < 2.0 + 10 * idle[-1]
 
 
 def test_a_request_for_a_stream_that_nobody_reads_harms_no_other(start: Start) -> None:  # op-15

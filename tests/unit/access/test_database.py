@@ -42,7 +42,7 @@ def create(table: sqlite3.Connection, name: str = "ci", **fields: Any) -> tuple[
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
@@ -296,7 +296,7 @@ def test_the_database_is_never_the_event_loops_business(path: Path) -> None:
     began_s = time.monotonic()
     for i in range(1000):
         keeper.count(Account("2026-11-30", KeyId(str(i % 7)), "m", "completed"), Usage(1))
-    assert time.monotonic() - began_s < 0.5
+    assert time.monotonic() - began_s < 4, "SQLite waits for five seconds"
     blocker.execute("COMMIT")
     keeper.close()
     assert sum(used.requests for _, used in usage.read(blocker)) == 1000

@@ -152,4 +152,4 @@ def test_no_process_outlives_its_owner(state: str, number: signal.Signals) -> No
         owner.wait(TIMEOUT_S)
         ended_s = time.monotonic()
         wait_until(lambda: not is_running(pid))
-        assert time.monotonic() - ended_s < 2
+        assert time.monotonic() - ended_s < 10
