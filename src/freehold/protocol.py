@@ -223,6 +223,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     Attributes:
         digests, logprobs: one for each id if the request asked for them, else empty.
         started_s: of the request's first ids: as in `Stages`, which come only when it ends. None of all others.
+        held_s: of the same: seconds before that in which it waited until its grammar was compiled.
     """
 
     request_id: RequestId
@@ -230,6 +231,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     digests: tuple[int, ...] = ()
     logprobs: tuple[Logprobs, ...] = ()
     started_s: float | None = None
+    held_s: float = 0.0
 
 
 class Stages(msgspec.Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ from tests.server.running import Server, Start
 
 from freehold.backends.script import Gate, Pause
 from freehold.config import RecordConfig
+from freehold.engine import grammars
 from freehold.serve.lanes import LONG_BYTES
 from freehold.serve.live import board
 from freehold.serve.live.requests import MAX_ENDED
@@ -79,8 +80,10 @@ def test_each_stage_is_seen_while_it_lasts(start: Start) -> None:
         second = pool.submit(server.complete)
         until(server, lambda found: stages(found) == ["answering", "queued"])
         third = pool.submit(server.complete, prompt="Hi " * LONG_BYTES)
-        found = until(server, lambda found: stages(found) == ["answering", "queued", "arrived"])
+        found = until(server, lambda found: stages(found) == ["answering", "queued", "tokenizing"])
         growing, queued, arrived = found["requests"]["live"]
+        assert growing["num_computed_tokens"] == growing["num_prompt_tokens"]
+        assert (queued["num_computed_tokens"], queued["started_s"], queued["compile_s"]) == (0, None, None)
         assert (growing["num_output_tokens"], queued["num_output_tokens"]) == (1, 0)
         assert growing["first_token_s"] is not None
         assert (queued["queued_s"] is None, queued["first_token_s"]) == (False, None)
@@ -91,6 +94,72 @@ def test_each_stage_is_seen_while_it_lasts(start: Start) -> None:
         assert third.result().status_code == 400  # longer than the context
     ended = live(server)["requests"]["ended"]
     assert sorted(line["outcome"] for line in ended) == ["context_length_exceeded", "length", "stop"]
+
+
+def test_a_prompts_progress_is_seen(start: Start) -> None:
+    """How much of it is computed grows while the request has no token, over all prompts of the request; answers to the
+    same one share that."""
+    server = start(engine={"max_num_batched_tokens": 64, "prefix_caching": True})
+    server.scripts.token_s = 0.002
+    server.says("ok")
+    prompts = [[1000 + number] * 300 for number in range(2)]
+    seen: list[int] = []
+
+    def sees(found: Json) -> bool:
+        lines = found["requests"]["live"]
+        seen.extend(line["num_computed_tokens"] for line in lines if line["stage"] == "prefilling")
+        assert all(0 <= line["started_s"] <= found["cursor"] for line in lines if line["stage"] == "prefilling")
+        return len(set(seen)) >= 3
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.complete, prompt=prompts, n=2, max_tokens=1)
+        while not asked.done() and not sees(live(server)):
+            time.sleep(0.02)
+        assert asked.result().status_code == 200
+    assert len(set(seen)) >= 3
+    assert seen == sorted(seen)
+    assert 0 < max(seen) <= 600
+
+
+@pytest.mark.parametrize("where", ["server", "engine"])
+def test_compiling_a_grammar_is_a_stage_of_its_own(start: Start, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Before the engine, or there; while it lasts and afterwards it is no part of the queue."""
+    gate = threading.Event()
+    server = start()
+    if where == "server":
+        compile_it = server.service.grammars.compile
+
+        def slowly(*args: Any, **named: Any) -> Any:
+            gate.wait()
+            return compile_it(*args, **named)
+
+        monkeypatch.setattr(server.service.grammars, "compile", slowly)
+    else:
+        factory_of = grammars._factory
+        monkeypatch.setattr(grammars, "_factory", lambda texts: (gate.wait(), factory_of(texts))[1])
+    server.says("yes")
+
+    def compiles(found: Json) -> bool:
+        lines = [line for line in found["requests"]["live"] if line["stage"] == "compiling"]
+        return [line["queued_s"] is None for line in lines] == [where == "server"]
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.chat, structured_outputs={"choice": ["yes", "no"]})
+        try:
+            [line] = until(server, compiles)["requests"]["live"]
+            least_s = line["compile_s"] + 0.05
+            until(server, lambda found: compiles(found) and found["requests"]["live"][0]["compile_s"] > least_s)
+        finally:
+            gate.set()
+        assert asked.result().status_code == 200
+    found = until(server, lambda found: found["latencies"][0]["ttft"]["count"] == 1)
+    [line] = found["requests"]["ended"]
+    assert line["compile_s"] > least_s
+    assert line["started_s"] - line["tokenized_s"] >= line["compile_s"]
+    minute = found["latencies"][0]
+    assert minute["compile"]["mean_s"] == pytest.approx(line["compile_s"], abs=1e-4)
+    parts = sum(minute[name]["mean_s"] for name in ("tokenize", "compile", "queue", "prefill"))
+    assert parts == pytest.approx(minute["ttft"]["mean_s"], abs=1e-4), "stages leave no gap"
 
 
 def stages(found: Json) -> list[str]:

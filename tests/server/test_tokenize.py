@@ -107,6 +107,19 @@ def test_token_strings_are_the_vocabularys(server: Server, prompt: str) -> None:
     assert len(found["token_strs"]) == found["count"]
 
 
+@pytest.mark.parametrize("prompt", TEXTS, ids=lambda text: ascii(text)[:20])
+def test_texts_of_tokens_are_what_they_write(server: Server, with_bos: Server, prompt: str) -> None:
+    """Whatever the vocabulary's spelling; together they are the text, bytes of a character apart included."""
+    for each in (server, with_bos):
+        found = tokenize(each, prompt=prompt, return_token_texts=True, add_special_tokens=False)
+        texts = found["token_texts"]
+        assert len(texts) == found["count"]
+        raw = b"".join(each.tokenizer.token_bytes(token_id) for token_id in found["tokens"])
+        assert "".join(texts) == raw.decode() or any("\\x" in text for text in texts)
+        assert not any(mark in text for text in texts for mark in "Ġ▁" if mark not in prompt)
+    assert "token_texts" not in tokenize(server, prompt=prompt)
+
+
 @pytest.mark.parametrize(("wanted", "num_bos"), [(None, 1), (True, 1), (False, 0)])
 def test_special_tokens_of_a_prompt(with_bos: Server, wanted: bool | None, num_bos: int) -> None:  # tok-10
     bare = with_bos.tokenizer.encode("the fox", add_bos=False)

@@ -26,6 +26,7 @@ _REASONS = {
 _DURATIONS = (
     ("ttft", "first token"),
     ("tokenize", "  tokenize"),
+    ("compile", "  compile"),
     ("queue", "  queue"),
     ("prefill", "  prefill"),
     ("itl", "between tokens"),
@@ -39,7 +40,7 @@ _MAIN_DURATIONS = tuple((name, text) for name, text in _DURATIONS if name in {"t
 MIN_REQUESTS = 3
 _TALL = 36
 """Lines of a terminal in which everything is shown."""
-_NUM_TALL_LINES, _NUM_SHORT_LINES = 29, 21
+_NUM_TALL_LINES, _NUM_SHORT_LINES = 30, 21
 """Lines of all but keys and requests, with a sentence that takes three."""
 
 
@@ -179,7 +180,7 @@ def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int, *, pla
         table.add_row(
             Text(end_of(line.id, id_width, plain=plain)),
             Text(line.key or "-", overflow="crop"),
-            Text(line.outcome if line.stage == "ended" else line.stage, overflow="crop"),
+            Text(_stage(line), overflow="crop"),
             duration(max(0.0, age_s)),
             str(line.num_prompt_tokens),
             str(line.num_cached_tokens),
@@ -189,6 +190,15 @@ def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int, *, pla
             style="" if line.ended_s is None else "dim",
         )
     return table
+
+
+def _stage(line: RequestLine) -> str:
+    """What it is doing, or how it ended."""
+    if line.stage == "ended":
+        return line.outcome
+    if line.stage == "prefilling":
+        return f"prefill {line.num_computed_tokens / max(1, line.num_prompt_tokens):.0%}"
+    return line.stage
 
 
 def _table(*columns: tuple[str, str]) -> Table:

@@ -6,11 +6,20 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Literal
 
 from freehold.observe.profile import IDLE
-from freehold.observe.state import ITERATION_TOKENS, EngineState, KVUse, StepSeconds, Waiting
-from freehold.sched.request import Request
+from freehold.observe.state import (
+    ITERATION_TOKENS,
+    MAX_BEGINNINGS,
+    Beginning,
+    EngineState,
+    KVUse,
+    StepSeconds,
+    Waiting,
+)
+from freehold.sched.request import Request, Status
 from freehold.sched.scheduler import Scheduler
 from freehold.sched.sharing import is_led
 
@@ -143,7 +152,22 @@ def snapshot(scheduler: Scheduler, counts: LoopCounts, now_s: float) -> EngineSt
         accepted_tokens_total=drafts.accepted,
         accepted_by_place=tuple(drafts.accepted_by_place),
         is_thrashing=scheduler.alarm is not None and scheduler.alarm.is_thrashing,
+        beginnings=tuple(islice(_beginnings(scheduler, now_s), MAX_BEGINNINGS)),
     )
+
+
+def _beginnings(scheduler: Scheduler, now_s: float) -> Iterator[Beginning]:
+    for request in chain(scheduler.running, scheduler.waiting):
+        if request.num_output:
+            continue
+        is_running = request.status is Status.RUNNING
+        yield Beginning(
+            request.generate.request_id,
+            request.started_s if is_running else None,
+            min(request.num_computed, request.num_prompt),
+            request.is_held,
+            now_s - request.arrival_s if request.is_held else request.held_s,
+        )
 
 
 def _waiting(scheduler: Scheduler) -> Waiting:

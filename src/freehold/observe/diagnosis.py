@@ -61,7 +61,8 @@ class Numbers:
         num_preemptions: times that requests lost their blocks, in all the seconds.
         recomputed: share of the computed tokens that had been computed before.
         max_num_seqs: rows of a step.
-        num_waiting_rows, num_waiting_blocks, num_waiting_grammars: of those that wait, by what for.
+        num_waiting_rows, num_waiting_blocks: of those that wait, by what for.
+        num_waiting_grammars: requests that wait until theirs is compiled, before the engine or there.
         num_rejected: requests that were turned away as the queue was full, in all the seconds.
         num_preparing: requests whose prompt isn't known yet.
         num_first_tokens: requests in the engine that want a first token and have the blocks and rows for it.
@@ -128,7 +129,8 @@ def _not_ready(n: Numbers) -> Diagnosis | None:
 
 
 def _idle(n: Numbers) -> Diagnosis | None:
-    if n.num_running + n.num_waiting + (n.num_preparing or 0) >= FEW or (n.num_slow_clients or 0) >= FEW:
+    num_before = (n.num_preparing or 0) + (n.num_waiting_grammars or 0)
+    if n.num_running + n.num_waiting + num_before >= FEW or (n.num_slow_clients or 0) >= FEW:
         return None
     return Diagnosis("idle", "ok", "idle: nothing runs and nothing waits")
 

@@ -13,8 +13,8 @@ from typing import Literal, TypeVar
 from freehold.observe.spread import SlidingSpread, Spread
 from freehold.observe.state import EngineState
 
-Duration = Literal["ttft", "tokenize", "queue", "prefill", "decode", "itl", "e2e"]
-DURATIONS: tuple[Duration, ...] = ("ttft", "tokenize", "queue", "prefill", "decode", "itl", "e2e")
+Duration = Literal["ttft", "tokenize", "compile", "queue", "prefill", "decode", "itl", "e2e"]
+DURATIONS: tuple[Duration, ...] = ("ttft", "tokenize", "compile", "queue", "prefill", "decode", "itl", "e2e")
 
 FINE_S, NUM_FINE = 1, 300
 COARSE_S, NUM_COARSE = 15, 240
@@ -40,6 +40,7 @@ class Moment:
         num_engine_starts: how often the engine has become ready.
         num_running: answers that the engine works on or that wait there, as the server knows.
         num_preparing: requests whose prompt isn't known yet.
+        num_compiling: requests whose prompt is, and not yet what their answers must be.
         num_slow_clients: requests whose clients leave bytes unread.
         cpu_s: processor seconds that the server's process has used.
         lag_s: how late the event loop was.
@@ -51,6 +52,7 @@ class Moment:
     num_engine_starts: int = 1
     num_running: int = 0
     num_preparing: int = 0
+    num_compiling: int = 0
     num_slow_clients: int = 0
     cpu_s: float = 0.0
     lag_s: float = 0.0
@@ -183,10 +185,11 @@ def engine_changes(before: EngineState | None, after: EngineState | None) -> Poi
 
 
 def percentiles(spreads: Mapping[Duration, Spread]) -> Point:
-    """The median and the 90th of each duration."""
+    """The median, the 90th and the 99th of each duration."""
     point: Point = {}
     for name, spread in spreads.items():
-        point[f"{name}_p50_s"], point[f"{name}_p90_s"] = spread.quantiles(0.5, 0.9)
+        found = spread.quantiles(0.5, 0.9, 0.99)
+        point[f"{name}_p50_s"], point[f"{name}_p90_s"], point[f"{name}_p99_s"] = found
     return point
 
 

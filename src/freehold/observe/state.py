@@ -9,6 +9,11 @@ from typing import Any
 
 import msgspec
 
+from freehold.protocol import RequestId
+
+MAX_BEGINNINGS = 256
+"""A snapshot tells of so many requests without a token."""
+
 ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 """Upper bounds of the groups in which steps are counted by their tokens; one more group has no bound."""
 
@@ -76,6 +81,23 @@ class StepSeconds(msgspec.Struct, frozen=True, array_like=True):
     idle: float = 0.0
 
 
+class Beginning(msgspec.Struct, frozen=True, array_like=True):
+    """How far a request is that has no token yet.
+
+    Attributes:
+        started_s: when the engine began with it, in seconds of the monotonic clock; None: it waits.
+        num_computed: tokens of its prompt whose keys and values are there, computed or reused.
+        is_held: it waits until its grammar is compiled.
+        held_s: for how many seconds it has done so, or did.
+    """
+
+    request_id: RequestId
+    started_s: float | None = None
+    num_computed: int = 0
+    is_held: bool = False
+    held_s: float = 0.0
+
+
 class EngineState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A snapshot of the engine.
 
@@ -95,6 +117,7 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
             that were right.
         accepted_by_place: of the right ones, by how many ids were guessed before them in their row.
         is_thrashing: much of what is computed had been computed before.
+        beginnings: requests without a token, those first that are computed; only so many (`MAX_BEGINNINGS`).
     """
 
     at_s: float
@@ -117,6 +140,7 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     accepted_tokens_total: int = 0
     accepted_by_place: tuple[int, ...] = ()
     is_thrashing: bool = False
+    beginnings: tuple[Beginning, ...] = ()
 
 
 def without_load(last: EngineState, at_s: float) -> EngineState:
@@ -129,6 +153,7 @@ def without_load(last: EngineState, at_s: float) -> EngineState:
         waiting=Waiting(),
         kv=KVUse(last.kv.num_blocks, 0, 0),
         is_thrashing=False,
+        beginnings=(),
     )
 
 

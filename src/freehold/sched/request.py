@@ -53,6 +53,7 @@ class Request:
         last_step_id: the last step that had a row of it, or 0.
         leader: a request that is computing the first `num_led` of this one's ids, so this one waits.
         is_held: it may not start yet.
+        held_s: for how long that was so, in seconds; 0 while it is.
         is_drafting: a row with drafts is in flight, so how many ids it yields is open and nothing more can be planned.
     """
 
@@ -62,6 +63,7 @@ class Request:
         "fed_by",
         "first_token_s",
         "generate",
+        "held_s",
         "ids",
         "is_drafting",
         "is_held",
@@ -117,6 +119,7 @@ class Request:
         self.num_pending = 0
         self.fed_by: FedBy | None = None
         self.is_held = False
+        self.held_s = 0.0
         self.is_drafting = False
         self.tip: Node | None = None
         self.num_kept = 0

@@ -71,5 +71,6 @@ def take_ids(request: Request, outcome: RowOutcome) -> tuple[Tokens, FinishReaso
         digests=tuple(outcome.digests[:num_taken]),
         logprobs=tuple(outcome.logprobs[:num_taken]),
         started_s=request.started_s if is_first else None,
+        held_s=request.held_s if is_first else 0.0,
     )
     return tokens, reason

@@ -127,7 +127,8 @@ class Scheduler:
 
     def let_go(self, generate: Generate) -> None:
         """A request that is held may start."""
-        self.live[generate.request_id].is_held = False
+        request = self.live[generate.request_id]
+        request.is_held, request.held_s = False, self._clock() - request.arrival_s
 
     @property
     def only_holds(self) -> bool:

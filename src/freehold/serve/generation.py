@@ -1,7 +1,6 @@
 """Prompts become answers: one stream of pieces, which a streamed reply sends on and a plain one folds."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -87,7 +86,7 @@ async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> Async
     Raises:
         EngineError: the engine failed, ended or cancelled a request; the others are aborted.
     """
-    record.queued_s = time.monotonic()
+    record.note_queued([job.generate.request_id for job in jobs])
     if record.notes is not None:
         record.notes.note_jobs(jobs)
     run_all = _answer(engine, 0, jobs[0], record) if len(jobs) == 1 else _merge(engine, jobs, record)
@@ -158,7 +157,7 @@ async def _answer(engine: AsyncEngine, index: int, job: Job, record: Record) -> 
         async for event in events:
             if not isinstance(event, Finish):
                 if isinstance(event, Tokens) and event.started_s is not None:
-                    record.note_begun(event.started_s)
+                    record.note_begun(event.started_s, event.held_s)
                 was_stopped = job.text.stopped
                 delta = job.text.push(event)
                 if job.text.stopped and not was_stopped:

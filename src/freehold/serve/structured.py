@@ -50,7 +50,7 @@ def wanted(body: SamplingFields) -> Wanted | None:
 
 
 async def compile_grammar(service: Service, receive: Receive, wish: Wanted | None, record: Record) -> Grammar | None:
-    """The grammar of what is wanted, unless the client leaves first. The record's notes say how long it took.
+    """The grammar of what is wanted, unless the client leaves first. The record says how long it took.
 
     Raises:
         RequestError: as from `GrammarCompiler.compile`.
@@ -65,12 +65,11 @@ async def compile_grammar(service: Service, receive: Receive, wish: Wanted | Non
         after_id=wish.after_id,
         trigger=wish.trigger,
     )
-    began_s = time.monotonic()
+    record.compiling_s = time.monotonic()
     try:
         return await while_connected(receive, service.lanes.compile(compile_it))
     finally:
-        if record.notes is not None:
-            record.notes.compiled_s = began_s, time.monotonic()
+        record.compiled_s = time.monotonic()
 
 
 def _of_format(chosen: ResponseFormat) -> Wanted | None:

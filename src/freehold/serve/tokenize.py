@@ -31,6 +31,7 @@ class TokenizeRequest(Body, kw_only=True):
         add_special_tokens: begin with BOS where the model's texts do. By default a prompt does as it does in
             ``/v1/completions``, and messages have what their template writes.
         return_token_strs: also tell each token as the vocabulary spells it.
+        return_token_texts: also tell each token as text, as log probabilities do.
     """
 
     model: str | None = None
@@ -38,18 +39,25 @@ class TokenizeRequest(Body, kw_only=True):
     messages: list[Message] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
+    return_token_texts: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
 class Tokenized(msgspec.Struct):
-    """Answer of ``POST /tokenize``."""
+    """Answer of ``POST /tokenize``.
+
+    Attributes:
+        token_strs: as the vocabulary spells them: ``Ġworld``, ``▁world``, ``<0xF0>``.
+        token_texts: what they write: `` world``; bytes that are no whole character are escaped, as in ``\\xf0``.
+    """
 
     count: int
     max_model_len: int
     tokens: list[int]
     token_strs: list[str] | None = None
+    token_texts: list[str] | UnsetType = UNSET
 
 
 class DetokenizeRequest(Body, kw_only=True):
@@ -181,6 +189,7 @@ def _tokenized(service: Service, body: TokenizeRequest) -> Tokenized:
         token_strs=[tokenizer.vocabulary.spelled(token_id) or "" for token_id in ids]
         if body.return_token_strs
         else None,
+        token_texts=[tokenizer.spell(token_id)[0] for token_id in ids] if body.return_token_texts else UNSET,
     )
 
 

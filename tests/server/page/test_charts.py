@@ -10,9 +10,9 @@ from tests.server.running import Server
 
 CHARTS = {
     "requests": ("number", ["running", "waiting"]),
-    "ttft": ("duration", ["ttft_p50_s", "ttft_p90_s"]),
-    "ttft-parts": ("duration", ["tokenize_p90_s", "queue_p90_s", "prefill_p90_s"]),
-    "itl": ("duration", ["itl_p50_s", "itl_p90_s"]),
+    "ttft": ("duration", ["ttft_p50_s", "ttft_p90_s", "ttft_p99_s"]),
+    "ttft-parts": ("duration", ["tokenize_p90_s", "compile_p90_s", "queue_p90_s", "prefill_p90_s"]),
+    "itl": ("duration", ["itl_p50_s", "itl_p90_s", "itl_p99_s"]),
     "tokens": ("number", ["computed", "output", "cached", "recomputed"]),
     "kv": ("percent", ["kv_held", "kv_cached"]),
     "hit-rate": ("percent", ["hit_rate"]),

@@ -67,10 +67,10 @@ def test_it_shows_what_the_server_tells(start: Start, visit: Visit) -> None:
             == ("2", "3")
         )
         assert figures["KV cache"] == shown_share(now["kv"]["used"])
-        expect(page.locator("#latencies tr")).to_have_count(7)
+        expect(page.locator("#latencies tr")).to_have_count(8)
         counts = page.locator("#latencies td:last-child").all_inner_texts()
         hour = body["latencies"][2]
-        names = ("ttft", "tokenize", "queue", "prefill", "decode", "itl", "e2e")
+        names = ("ttft", "tokenize", "compile", "queue", "prefill", "decode", "itl", "e2e")
         assert counts == [str(hour[name]["count"]) for name in names]
         (tier,) = now["kv"]["tiers"]
         parts = {name: tier[name] for name in ("held", "cached", "free")}
@@ -111,7 +111,7 @@ def test_the_list_of_requests(start: Start, visit: Visit) -> None:
             )
         )
         assert states.pop("done-1") == known["done-1"]["outcome"] == "stop"
-        assert sorted(states.values()) == ["answering", "queue or prefill"]
+        assert sorted(states.values()) == ["answering", "queued"]
         bar = rows.filter(has_text="done-1").get_by_role("img")
         assert [part.split(" ")[0] for part in bar.get_attribute("aria-label").split(", ")] == [
             "tokenize",

@@ -52,9 +52,11 @@ def test_an_answer_is_the_api_s_token_by_token(server: Server, visit: Visit) -> 
     assert [(token["text"], token["logprob"]) for token in tokens] == [(one["token"], one["logprob"]) for one in scores]
     assert [token["top"] for token in tokens] == [one["top_logprobs"] for one in scores]
     assert all(token["sinceMs"] >= 0 for token in tokens)
-    spelled = server.post("/tokenize", messages=messages, return_token_strs=True).json()["token_strs"]
-    expect(page.get_by_label("Tokens of the prompt").get_by_role("option")).to_have_count(len(spelled))
-    assert chips(page, "Tokens of the prompt") == spelled
+    tokenizer = server.tokenizer
+    texts = [tokenizer.spell(token_id)[0] for token_id in server.post("/tokenize", messages=messages).json()["tokens"]]
+    expect(page.get_by_label("Tokens of the prompt").get_by_role("option")).to_have_count(len(texts))
+    assert chips(page, "Tokens of the prompt") == texts
+    assert "".join(texts) == server.post("/apply-template", messages=messages).json()["prompt"]
     for shown in (f"Prompt {usage['prompt_tokens']}", f"answer {usage['completion_tokens']}", "finish reason stop"):
         expect(page.get_by_role("list", name="Usage").get_by_text(shown, exact=True)).to_be_visible()
 

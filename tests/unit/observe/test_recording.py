@@ -78,7 +78,7 @@ def test_events_pass_as_they_are_but_for_what_the_client_didnt_ask_for(
     )
     engine_says: list[Event] = [
         PromptLogprobs(request_id=generate.request_id, start_pos=1, logprobs=(Logprobs(-0.5, 1, ()),) * 2),
-        msgspec.structs.replace(tokens(generate, 4, 5), started_s=2.0),
+        msgspec.structs.replace(tokens(generate, 4, 5), started_s=2.0, held_s=1.0),
         tokens(generate, 6),
         finish(generate, 3, "stop", num_cached_tokens=2, stop_id=6, code="c", message="m"),
     ]

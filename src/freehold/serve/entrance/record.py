@@ -3,13 +3,13 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from starlette.types import Scope
 
-from freehold.protocol import Finish, FinishReason, ServiceClass, Stages
+from freehold.protocol import Finish, FinishReason, RequestId, ServiceClass, Stages
 from freehold.serve.recording import Flight
 from freehold.text.stream import AnswerEnd, TextResult
 
@@ -86,8 +86,12 @@ class Record:
         key_id: whose it is; empty while no key exists.
         notes: for its trace; None if it isn't traced.
         tokenized_s: when its prompt was known; seconds of the monotonic clock, as all that follow.
+        compiling_s, compiled_s: when compiling of what its answers must be began, and when that was handed on to the
+            engine.
         queued_s: when it went into the engine.
+        engine_ids: what its answers are called there, by index.
         begun_s: when the engine began to compute any of its answers; known once its first token came.
+        held_s: seconds before that in which this answer waited in the engine until its grammar was compiled.
         last_s: when its newest token came.
         stages: of each answer that has ended in the engine.
         ended_s: when its reply was complete or broken off.
@@ -107,8 +111,12 @@ class Record:
         self.started_s = time.monotonic()
         self.first_s: float | None = None
         self.tokenized_s: float | None = None
+        self.compiling_s: float | None = None
+        self.compiled_s: float | None = None
         self.queued_s: float | None = None
+        self.engine_ids: Sequence[RequestId] = ()
         self.begun_s: float | None = None
+        self.held_s = 0.0
         self.last_s: float | None = None
         self.ended_s: float | None = None
         self.stages: list[Stages] = []
@@ -184,9 +192,27 @@ class Record:
             answer = self.answers[index] = AnswerProgress()
         return answer
 
-    def note_begun(self, begun_s: float) -> None:
-        """The engine has begun with one of the answers at that time."""
-        self.begun_s = begun_s if self.begun_s is None else min(self.begun_s, begun_s)
+    def note_queued(self, engine_ids: Sequence[RequestId]) -> None:
+        """The engine gets its answers."""
+        self.queued_s, self.engine_ids = time.monotonic(), engine_ids
+
+    def note_begun(self, begun_s: float, held_s: float) -> None:
+        """The engine has begun with one of the answers at that time, which had been held back for its grammar."""
+        if self.begun_s is None or begun_s < self.begun_s:
+            self.begun_s, self.held_s = begun_s, held_s
+
+    @property
+    def is_compiling(self) -> bool:
+        """What its answers must be is being compiled on this side of the engine."""
+        return self.compiling_s is not None and self.compiled_s is None
+
+    @property
+    def compile_s(self) -> float | None:
+        """For how long its answers have waited for what they must be, here and in the engine as far as that is known;
+        None if they may be anything."""
+        if self.compiling_s is None:
+            return None
+        return (time.monotonic() if self.compiled_s is None else self.compiled_s) - self.compiling_s + self.held_s
 
     @property
     def outcome(self) -> str:

@@ -55,7 +55,7 @@ def live_answer(service: Service, since_s: float) -> LiveAnswer:
         now=_now(service, newest, recent),
         latencies=tuple(_latencies(service, position) for position in range(len(WINDOWS_S))),
         history=History(fine=_columns(history.fine, since_s), coarse=_columns(history.coarse, since_s)),
-        requests=board.requests.lines(since_s),
+        requests=board.requests.lines(since_s, service.engine.engine.state()),
     )
 
 

@@ -116,6 +116,7 @@ class Board(Watcher):
             num_engine_starts=self._engine.num_starts,
             num_running=self._engine.num_live,
             num_preparing=sum(record.tokenized_s is None for record in self.requests.live),
+            num_compiling=sum(record.is_compiling for record in self.requests.live),
             num_slow_clients=num_slow_clients,
             cpu_s=time.process_time(),
             lag_s=lag_s,
@@ -143,7 +144,10 @@ class Board(Watcher):
         measured("ttft", first_s - record.started_s)
         if record.tokenized_s is not None and record.begun_s is not None:
             measured("tokenize", record.tokenized_s - record.started_s)
-            measured("queue", record.begun_s - record.tokenized_s)
+            compile_s = record.compile_s
+            if compile_s is not None:
+                measured("compile", compile_s)
+            measured("queue", record.begun_s - record.tokenized_s - (compile_s or 0.0))
             measured("prefill", first_s - record.begun_s)
 
     def _measure(self, record: Record) -> None:

@@ -34,7 +34,7 @@ def numbers_of(service: Service) -> Numbers:
     no_token = [record for record in board.requests.live if record.first_s is None]
     not_ready = service.not_ready()
     newest = engine.state()  # as the requests without a token are those of now
-    stages = _first_token_stages(board, no_token, waits=newest is not None and newest.waiting.total > 0)
+    stages = _first_token_stages(board, no_token, newest)
     overhead = None if change["plan"] is None else (change["plan"] or 0.0) + (change["apply"] or 0.0)
     span_s = long[-1].at_s - long[0].at_s
     again = rare["recomputed"] or 0.0
@@ -49,7 +49,8 @@ def numbers_of(service: Service) -> Numbers:
         max_num_seqs=service.info.max_num_seqs,
         num_waiting_rows=_mean(states, lambda state: state.waiting.rows, None),
         num_waiting_blocks=_mean(states, lambda state: state.waiting.blocks, None),
-        num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, None),
+        num_waiting_grammars=_mean(states, lambda state: state.waiting.grammar, 0.0)
+        + _mean(moments[1:], lambda moment: moment.num_compiling, 0.0),
         num_rejected=(rare["queue_full"] or 0.0) * span_s,
         num_preparing=_mean(moments[1:], lambda moment: moment.num_preparing, 0.0),
         num_first_tokens=_mean(states, _num_first_tokens, None),
@@ -81,22 +82,27 @@ class _FirstTokenStages:
     prefill_s: float | None
 
 
-def _first_token_stages(board: Board, no_token: Sequence[Record], *, waits: bool) -> _FirstTokenStages:
-    """Of those that came, the 90th percentiles; or of the oldest that hasn't come, if that takes longer already.
+def _first_token_stages(board: Board, no_token: Sequence[Record], engine: EngineState | None) -> _FirstTokenStages:
+    """Of those that came, the 90th percentiles; or of the oldest whose prompt is computed now, if that takes longer
+    already.
 
     Args:
         no_token: requests without one, oldest first.
-        waits: some wait in the engine now, so that nobody knows which of these are computed.
+        engine: what it told last.
     """
     ttft_s, tokenize_s, prefill_s = (
         board.history.last_seconds[name].total.quantile(0.9) for name in ("ttft", "tokenize", "prefill")
     )
-    oldest = next((record for record in no_token if record.queued_s is not None), None)
-    if oldest is not None and oldest.queued_s is not None and oldest.tokenized_s is not None and not waits:
+    begun_s = {} if engine is None else {each.request_id: each.started_s for each in engine.beginnings}
+    for record in no_token:
+        known = [at_s for engine_id in record.engine_ids if (at_s := begun_s.get(engine_id)) is not None]
+        if not known or record.tokenized_s is None:
+            continue
         now_s = time.monotonic()
-        if now_s - oldest.started_s > (ttft_s or 0.0):
-            ttft_s, prefill_s = now_s - oldest.started_s, now_s - oldest.queued_s
-            tokenize_s = oldest.tokenized_s - oldest.started_s
+        if now_s - record.started_s > (ttft_s or 0.0):
+            ttft_s, prefill_s = now_s - record.started_s, now_s - min(known)
+            tokenize_s = record.tokenized_s - record.started_s
+        break
     return _FirstTokenStages(ttft_s, tokenize_s, prefill_s)
 
 

@@ -8,9 +8,10 @@ from typing import Literal
 
 import msgspec
 
-Stage = Literal["arrived", "tokenized", "queued", "answering", "ended"]
-"""How far a request is: it came; its prompt is known; it is in the engine, which may compute its prompt already; its
-first token came; its reply is complete."""
+Stage = Literal["tokenizing", "compiling", "queued", "prefilling", "answering", "ended"]
+"""How far a request is: its prompt is made into tokens; what its answers must be is compiled; it waits in the engine;
+its prompt is computed there; its first token came; its reply is complete. A request that loses its blocks before its
+first token waits again."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +227,7 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ttft: from arrival to the first token; of it:
         tokenize: until the prompt is known: template and tokenizing,
+        compile: of those that want answers of a given form: until the grammar for that is compiled,
         queue: from there until the engine began with it,
         prefill: until its first token.
         decode: from the first token to the last.
@@ -236,6 +238,7 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     window_s: int
     ttft: Percentiles
     tokenize: Percentiles
+    compile: Percentiles
     queue: Percentiles
     prefill: Percentiles
     decode: Percentiles
@@ -253,8 +256,9 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
             prefilling, waiting, waiting_rows, waiting_blocks, slow_clients), shares of all blocks (kv_held, kv_cached,
             kv_pinned), shares of time (plan, run, apply, idle), other shares (hit_rate, accepted), what happened in a
             second (requests, rejected, queue_full, preemptions, steps, drafts), tokens in a second (computed,
-            recomputed, cached, output), seconds (loop_lag_s, and of each duration in `Latencies` as ttft_p50_s and
-            ttft_p90_s), processor seconds in a second (server_cpu), and tokens in a step with guesses (per_draft).
+            recomputed, cached, output), seconds (loop_lag_s, and of each duration in `Latencies` as ttft_p50_s,
+            ttft_p90_s and ttft_p99_s), processor seconds in a second (server_cpu), and tokens in a step with guesses
+            (per_draft).
     """
 
     step_s: int
@@ -279,11 +283,14 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
         service: its class: interactive, agent or batch.
         num_answers: that it asked for.
         tokenized_s: its prompt was known.
-        queued_s: it was in the engine's queue.
-        started_s: the engine began with it.
+        queued_s: it was given to the engine.
+        compile_s: how long its grammar took to be compiled, or takes so far; None: its answers may be anything.
+        started_s: the engine began with it. While it has no first token, that is as new as what the engine told last.
         first_token_s: its first token was there.
         ended_s: its reply was complete, or broken off.
         status: of HTTP; 0 as long as there is none, 499 if the client left.
+        num_computed_tokens: of the prompt's, those that the engine has computed or reused; all of them from the first
+            token on.
         outcome: why its answers ended, or what ended it: ``stop``, ``cancelled``, ``failed:numeric_error``,
             ``queue_full``.
         unread_s: how long its client had no room for what was there.
@@ -299,11 +306,13 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
     is_stream: bool
     num_answers: int
     tokenized_s: float | None
+    compile_s: float | None
     queued_s: float | None
     started_s: float | None
     first_token_s: float | None
     ended_s: float | None
     num_prompt_tokens: int
+    num_computed_tokens: int
     num_cached_tokens: int
     num_output_tokens: int
     num_preemptions: int

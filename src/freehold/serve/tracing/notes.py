@@ -73,7 +73,6 @@ class RequestNotes:
         operation: what is done, by the conventions' name.
         unix_s: what makes a moment Unix time.
         asked: None if that was never understood.
-        compiled_s: when compiling of what answers must be began and ended; None if they may be anything.
         answers: by index, once the engine has been given them.
         ended_s: when its last byte was sent, or it was known that nobody reads on.
         on_complete: called once all is known that the engine tells of its answers, if that is after the request's end.
@@ -86,7 +85,6 @@ class RequestNotes:
     began_s: float
     unix_s: float
     asked: Asked | None = None
-    compiled_s: tuple[float, float] | None = None
     response_id: str = ""
     answers: list[AnswerNotes] = field(default_factory=list)
     ended_s: float | None = None

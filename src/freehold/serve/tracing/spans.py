@@ -36,8 +36,8 @@ def spans_within(notes: RequestNotes, record: Record) -> Iterator[Within]:
     """All of a request's, those of one answer in their order."""
     if notes.asked is not None and record.tokenized_s is not None:
         yield Within(genai.TOKENIZE, notes.asked.understood_s, record.tokenized_s, {})
-    if notes.compiled_s is not None:
-        yield Within(genai.COMPILE, *notes.compiled_s, {})
+    if record.compiling_s is not None and record.compiled_s is not None:
+        yield Within(genai.COMPILE, record.compiling_s, record.compiled_s, {})
     for index, answer in enumerate(notes.answers):
         if answer.finish is not None and answer.finish.stages is not None:
             yield from _stages(index, answer.finish.stages, answer, record.queued_s)

@@ -10,7 +10,7 @@ export class Answer {
     this.reasoning = "";
     this.tokens = []; // {id, text, bytes, logprob, top, sinceMs: since the token before, null if not measured}
     this.promptIds = [];
-    this.promptTexts = []; // as the vocabulary spells them
+    this.promptTexts = []; // what its tokens write, once that was asked for
     this.usage = null;
     this.finishReason = null;
     this.error = null;
@@ -60,10 +60,10 @@ export async function fetchAnswer(answer, signal, onChange) {
 /** Texts of the prompt's tokens, where the key may ask for them. */
 export async function fetchPromptTexts(answer) {
   const { model, messages } = answer.body;
-  const body = { model, messages, return_token_strs: true };
+  const body = { model, messages, return_token_texts: true };
   const told = await (await post("tokenize", body)).json();
   if (answer.promptIds.length === 0) answer.promptIds = told.tokens;
-  if (String(told.tokens) === String(answer.promptIds)) answer.promptTexts = told.token_strs;
+  if (String(told.tokens) === String(answer.promptIds)) answer.promptTexts = told.token_texts;
 }
 
 function takeChunk(answer, chunk, atMs, clock) {

@@ -63,7 +63,7 @@ export class AnswerView {
     if (shown === this.shownPrompt || promptIds.length === 0) return;
     this.shownPrompt = shown;
     const cached = numCached === 0 ? "none of them cached" : `the first ${count(numCached)} reused from the prefix cache (double line)`;
-    setText(this.promptSummary, `Prompt of ${count(promptIds.length)} tokens${usage === null ? "" : `, ${cached}`}. Shown as the vocabulary spells them.`);
+    setText(this.promptSummary, `Prompt of ${count(promptIds.length)} tokens${usage === null ? "" : `, ${cached}`}.`);
     this.prompt.replaceChildren(promptChips(this.answer, (token) => this.choose(token)));
   }
 

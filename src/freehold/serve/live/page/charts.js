@@ -23,6 +23,7 @@ const CHARTS = [
     series: [
       { name: "p50", of: column("ttft_p50_s") },
       { name: "p90", of: column("ttft_p90_s") },
+      { name: "p99", of: column("ttft_p99_s") },
     ],
   },
   {
@@ -31,6 +32,7 @@ const CHARTS = [
     format: duration,
     series: [
       { name: "tokenize", of: column("tokenize_p90_s") },
+      { name: "compile", of: column("compile_p90_s") },
       { name: "queue", of: column("queue_p90_s") },
       { name: "prefill", of: column("prefill_p90_s") },
     ],
@@ -42,6 +44,7 @@ const CHARTS = [
     series: [
       { name: "p50", of: column("itl_p50_s") },
       { name: "p90", of: column("itl_p90_s") },
+      { name: "p99", of: column("itl_p99_s") },
     ],
   },
   {

@@ -14,6 +14,7 @@ const WAITING_FOR = {
 const DURATIONS = [
   ["ttft", "Time to first token", 0],
   ["tokenize", "tokenize", 1],
+  ["compile", "compile a grammar", 1],
   ["queue", "queue", 1],
   ["prefill", "prefill", 1],
   ["decode", "Decode", 0],
@@ -68,10 +69,9 @@ export function showLatencies({ latencies }) {
       setText(node.children[5], count(measured));
     },
   );
-  const parts = ["tokenize", "queue", "prefill"].map((name) => [name, window[name].mean_s]);
-  const whole = parts.reduce((sum, [, seconds]) => sum + (seconds ?? 0), 0);
-  const isKnown = whole > 0 && parts.every(([, seconds]) => seconds !== null);
-  showShares(byId("ttft-split"), isKnown ? parts.map(([name, seconds]) => [name, seconds / whole]) : [], "Mean time to first token");
+  const parts = ["tokenize", "compile", "queue", "prefill"].map((name) => [name, window[name].count * (window[name].mean_s ?? 0)]);
+  const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
+  showShares(byId("ttft-split"), whole > 0 ? parts.map(([name, seconds]) => [name, seconds / whole]) : [], "Time to first token, all together");
 }
 
 /** Show where the KV cache's blocks are. */

@@ -2,7 +2,7 @@
 
 import { byId, element, setText } from "./dom.js";
 import { clock, count, duration } from "./format.js";
-import { classOf, hasFailed, stageBar, showStages, stagesOf, stateOf, totalOf } from "./stages.js";
+import { hasFailed, stageBar, showStages, stagesOf, stateOf, totalOf } from "./stages.js";
 
 /** Show the request with this id, as far as the store knows it. */
 export function showRequest(store, id) {
@@ -19,7 +19,7 @@ export function showRequest(store, id) {
   const rows = stagesOf(request, nowS).map(({ name, seconds, isGoingOn }) => {
     const cells = [duration(begin), `${duration(seconds)}${isGoingOn ? " so far" : ""}`];
     begin += seconds;
-    const mark = element("span", { class: `stage-sample ${classOf(name)}`, "aria-hidden": "true" });
+    const mark = element("span", { class: `stage-sample ${name}`, "aria-hidden": "true" });
     return element("tr", {}, element("th", { scope: "row" }, mark, name), ...cells.map((text) => element("td", {}, text)));
   });
   byId("request-stages").replaceChildren(...rows);
@@ -37,6 +37,7 @@ function factsOf(request, nowS) {
     ["Class", request.service],
     ["Answers", count(request.num_answers)],
     ["Prompt tokens", count(request.num_prompt_tokens)],
+    ["Computed or reused of these", count(request.num_computed_tokens)],
     ["Cached of these", request.stage === "ended" ? count(request.num_cached_tokens) : "told at its end"],
     ["Output tokens", count(request.num_output_tokens)],
     ["Preemptions", count(request.num_preemptions)],

@@ -1,15 +1,19 @@
 // A request's stages: how long each took, as a bar and in words.
 
 import { element } from "./dom.js";
-import { duration } from "./format.js";
+import { duration, percent } from "./format.js";
 
-const UNTOLD = "queue or prefill";
-const STAGES = ["tokenize", "queue", UNTOLD, "prefill", "answer"];
+const STAGES = ["tokenize", "compile", "queue", "prefill", "answer"];
 
 /** What a request is doing, or how it ended. */
 export function stateOf(request) {
-  const doing = { arrived: "tokenizing", tokenized: "on its way", queued: UNTOLD, answering: "answering" };
-  return doing[request.stage] ?? (request.outcome || "ended");
+  if (request.stage === "ended") return request.outcome || "ended";
+  return request.stage === "prefilling" ? `prefill, ${percent(prefilledOf(request))}` : request.stage;
+}
+
+/** The share of its prompt that is computed or was reused. */
+function prefilledOf({ num_computed_tokens, num_prompt_tokens }) {
+  return num_computed_tokens / Math.max(1, num_prompt_tokens);
 }
 
 /** Whether something went wrong, or somebody broke it off. */
@@ -32,14 +36,19 @@ export function stagesOf(request, nowS) {
   }));
 }
 
-/** Each stage with the second at which it ended. When the engine began with a request is known with its first token. */
-function bordersOf({ stage, tokenized_s, started_s, first_token_s }, total) {
-  if (tokenized_s === null) return [["tokenize", total]];
-  const before = [["tokenize", tokenized_s]];
-  if (started_s !== null) before.push(["queue", started_s]);
-  const wait = started_s !== null ? "prefill" : stage === "ended" && first_token_s === null ? "queue" : UNTOLD;
-  if (first_token_s === null) return [...before, [wait, total]];
-  return [...before, [wait, first_token_s], ["answer", total]];
+/** Each stage with the second at which it ended. Grammars are compiled once the prompt is known. */
+function bordersOf({ stage, tokenized_s, compile_s, started_s, first_token_s }, total) {
+  const borders = [];
+  const reach = (name, end) => borders.push([name, end ?? total]);
+  reach("tokenize", tokenized_s);
+  if (tokenized_s === null) return borders;
+  if (compile_s !== null) reach("compile", stage === "compiling" ? total : tokenized_s + compile_s);
+  if (stage === "compiling") return borders;
+  reach("queue", started_s);
+  if (started_s === null) return borders;
+  reach("prefill", first_token_s);
+  if (first_token_s !== null) reach("answer", total);
+  return borders;
 }
 
 /** The stages in words: "queue 1.2 s, prefill 80 ms". */
@@ -51,12 +60,7 @@ function stagesInWords(request, nowS) {
 
 /** An empty bar for `showStages`. */
 export function stageBar() {
-  return element("div", { class: "stage-bar", role: "img" }, ...STAGES.map((name) => element("span", { class: `stage ${classOf(name)}` })));
-}
-
-/** The class that gives a stage its colour. */
-export function classOf(name) {
-  return name.replaceAll(" ", "-");
+  return element("div", { class: "stage-bar", role: "img" }, ...STAGES.map((name) => element("span", { class: `stage ${name}` })));
 }
 
 /** Show a request's stages; a bar of full length takes `fullS` seconds. */
