@@ -15,6 +15,8 @@ import time
 from collections import deque
 from typing import Any, Literal
 
+from freehold.amounts import amount
+
 LogFormat = Literal["pretty", "json"]
 
 MAX_WAITING_BYTES = 4 << 20
@@ -120,7 +122,7 @@ class PatientHandler(logging.Handler):
             return lines, self._num_untold
 
     def _notice(self, num_lost: int) -> bytes:
-        words = f"{num_lost} lines of the log were lost, as nobody took them"
+        words = f"{amount(num_lost, 'line of the log was', 'lines of the log were')} lost, as nobody took them"
         return f"{self.format(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, None, None))}\n".encode()
 
     def _told(self, num_lost: int) -> None:

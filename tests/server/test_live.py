@@ -121,19 +121,13 @@ def test_a_prompts_progress_is_seen(start: Start) -> None:
     assert 0 < max(seen) <= 600
 
 
-@pytest.mark.parametrize("where", ["server", "engine"])
+@pytest.mark.parametrize("where", ["server", pytest.param("engine", marks=pytest.mark.slow)])
 def test_compiling_a_grammar_is_a_stage_of_its_own(start: Start, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Before the engine, or there; while it lasts and afterwards it is no part of the queue."""
     gate = threading.Event()
     server = start()
     if where == "server":
-        compile_it = server.service.grammars.compile
-
-        def slowly(*args: Any, **named: Any) -> Any:
-            gate.wait()
-            return compile_it(*args, **named)
-
-        monkeypatch.setattr(server.service.grammars, "compile", slowly)
+        monkeypatch.setattr(server.service.grammars, "compile", lambda *_, **__: (gate.wait(), None)[1])
     else:
         factory_of = grammars._factory
         monkeypatch.setattr(grammars, "_factory", lambda texts: (gate.wait(), factory_of(texts))[1])

@@ -1,5 +1,6 @@
 """Planted causes, and the sentence that the live page tells of each: on a real socket, with a script for a model."""
 
+import hashlib
 import itertools
 import socket
 import threading
@@ -7,7 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from tests.server.running import Server, Start
@@ -16,6 +18,7 @@ from tests.server.test_live import Json, live
 from tests.server.test_queue import wait_until
 
 from freehold.backends.script import Break, Pause
+from freehold.engine import grammars
 from freehold.engine.start import SCRIPTED_TOKEN_BYTES
 from freehold.observe import diagnosis
 from freehold.observe.history import RECENT_S
@@ -50,7 +53,13 @@ def told(server: Server, code: str, words: str = "") -> Json:
         num_right = num_right + 1 if is_right else 0
         assert time.monotonic() < end_s, live(server)
         time.sleep(TICK_S / 2)
+    assert all(flag in found["sentence"] for flag in found["settings"])
     return found
+
+
+def test_every_code_has_its_cause_here() -> None:
+    source = Path(__file__).read_text()
+    assert [code for code in get_args(diagnosis.Code) if f'"{code}"' not in source] == []
 
 
 @contextmanager
@@ -141,6 +150,38 @@ def test_no_blocks_for_the_next(start: Start) -> None:
         assert found["settings"] == ["--kv-cache-memory-bytes"]
 
 
+def test_rows_and_blocks_are_taken(start: Start) -> None:
+    """Three have all rows, and nearly all blocks besides: more rows would wait for blocks."""
+    server = start(engine={"max_num_seqs": 3, **SMALL_KV})
+    server.says(*words(2000, 0.1))
+    with asking(server, [again(prompt=prompt(i, 63), max_tokens=17) for i in range(5)]):
+        found = told(server, "kv_and_rows", "all rows are taken (3 of 3 run, 2 wait), and 94% of the KV cache is held")
+        assert found["sentence"].endswith("raise --kv-cache-memory-bytes first")
+        assert found["settings"] == ["--kv-cache-memory-bytes"]
+
+
+@pytest.mark.parametrize("where", ["server", pytest.param("engine", marks=pytest.mark.slow)])
+def test_grammars_take_long(start: Start, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Each request has another, and they are compiled one after the other."""
+    gate = threading.Event()
+    server = start()
+    server.says("yes")
+    if where == "server":
+        monkeypatch.setattr(server.service.grammars, "compile", lambda *_, **__: (gate.wait(), None)[1])
+    else:
+        factory_of = grammars._factory
+        monkeypatch.setattr(grammars, "_factory", lambda texts: (gate.wait(), factory_of(texts))[1])
+    choices = [{"structured_outputs": {"choice": ["yes", f"no {number}"]}, "max_tokens": 2} for number in range(3)]
+    try:
+        with asking(server, [[body] for body in choices]):
+            found = told(server, "grammars", "grammars: 3 requests wait until the grammar of the answer is compiled")
+            assert found["sentence"].endswith("use fewer different schemas, or simpler ones")
+            gate.set()
+            wait_until(lambda: len(live(server)["requests"]["ended"]) == 3)
+    finally:
+        gate.set()
+
+
 def test_thrashing(start: Start) -> None:
     """All fit when they start, and take each other's blocks when they grow."""
     server = start(engine={"max_num_seqs": 8, **SMALL_KV})
@@ -206,6 +247,38 @@ def test_tokenizing(start: Start) -> None:
             gate.set()
     finally:
         gate.set()
+
+
+def test_the_servers_process_has_no_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works without a pause, and this machine may have other work as well."""
+    monkeypatch.setattr(diagnosis, "FULL_CORE", 0.1)
+    server, is_over = start(), threading.Event()
+    server.says(*words(2000, 0.05))
+
+    def work() -> None:
+        while not is_over.is_set():
+            hashlib.sha256(bytes(1 << 20))
+
+    with ThreadPoolExecutor(4) as pool, asking(server, [again(max_tokens=1000)]):
+        for _ in range(4):
+            pool.submit(work)
+        try:
+            found = told(server, "server_cpu", "CPU: the server's process takes")
+        finally:
+            is_over.set()
+        assert found["settings"] == ["--threads"]
+
+
+def test_the_engine_plans_more_than_it_computes(start: Start) -> None:
+    server = start(engine={"max_num_seqs": 8})
+    server.says(*words(2000, 0.002))
+    scheduler = server.engine._core._scheduler  # type: ignore[attr-defined]
+    plan = scheduler.plan
+    scheduler.plan = lambda: (time.sleep(0.01), plan())[1]
+    with asking(server, [again(max_tokens=1000)] * 2):
+        found = told(server, "engine_overhead", "goes into planning steps and taking them in")
+        assert found["sentence"].endswith("leave it a core with a lower --threads")
+        assert found["settings"] == ["--threads"]
 
 
 def test_computing_without_a_pause(start: Start) -> None:

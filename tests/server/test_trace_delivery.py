@@ -109,7 +109,7 @@ def test_what_was_tried_again_in_vain_is_told_with_its_cause(
         wait_until(lambda: "can't be sent" in caplog.text)
         server.stop()
     (line,) = [record.getMessage() for record in caplog.records if "can't be sent" in record.getMessage()]
-    assert line.startswith(f"traces of 1 requests can't be sent to {url}: {said} (")
+    assert line.startswith(f"traces of 1 request can't be sent to {url}: {said} (")
 
 
 def test_a_slow_endpoint_gets_all_in_the_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_a_silent_endpoint_doesnt_keep_a_process_from_ending(smollm2_path: Path,
     with silent_port() as url, serving(smollm2_path, free_port, url) as process:
         assert process.complete("unheard").status_code == 200
         began_s = time.monotonic()
-        assert "traces of 1 requests were not sent" in process.end()
+        assert "traces of 1 request were not sent" in process.end()
         assert time.monotonic() - began_s < TIMEOUT_S / 2
 
 

@@ -13,6 +13,7 @@ from typing import Self
 from freehold.access.clocks import Clocks
 from freehold.access.keys import Key, KeyId
 from freehold.access.window import SPAN_S, Tick, Window
+from freehold.amounts import amount
 from freehold.errors import LimitError, RequestError
 
 
@@ -42,7 +43,8 @@ class Meter:
         most = self.key.limits.concurrent_requests
         if most is not None and self.num_running >= most:
             raise LimitError(
-                f"{self.num_running} requests of this key run already, which may have {most} at once; wait for one",
+                f"{amount(self.num_running, 'request of this key runs', 'requests of this key run')} already, "
+                f"which may have {most} at once; wait for one",
                 code="rate_limit_exceeded",
             )
         if self.requests is not None and (wait_s := self.requests.wait_s(now_s, 1)) != 0:

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from freehold.amounts import amount
 from freehold.backends.base import StepError
 from freehold.engine.grammars import Compiled, Grammars
 from freehold.engine.masks import Masks
@@ -168,7 +169,7 @@ class Core:
                 outcomes = self._runner.collect(plan)
             reach(Point.COLLECT)
         except StepError as error:
-            _log.warning("step %d failed and ends its %d requests: %s", plan.step_id, len(plan.rows), error)
+            _log.warning("step %d failed and ends %s: %s", plan.step_id, amount(len(plan.rows), "request"), error)
             events = self._scheduler.fail_step(plan, code="step_failed", message=f"a step failed: {error}")
         else:
             self._enter("apply", Point.APPLY)

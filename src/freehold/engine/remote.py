@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from freehold import errors
+from freehold.amounts import amount
 from freehold.config import EngineConfig
 from freehold.engine.child import Child, default_program
 from freehold.engine.door import Door
@@ -337,7 +338,7 @@ class ProcessEngine(EngineHandle):
             self._end_rest("cancelled", None, None)
             return
         if self.num_live:
-            _log.error("%s; %d requests end with an error", cause, self.num_live)
+            _log.error("%s; %s with an error", cause, amount(self.num_live, "request ends", "requests end"))
         if self._is_abandoned:
             self._end_rest("failed", "engine_stalled", "the engine hangs and was abandoned at shutdown")
         else:
@@ -363,7 +364,8 @@ class ProcessEngine(EngineHandle):
         if not self._loaded.is_set():
             self._refused_start = error
             return
-        _log.error("%s; %d requests end with an error", self._fault or cause, self.num_live)
+        requests = amount(self.num_live, "request ends", "requests end")
+        _log.error("%s; %s with an error", self._fault or cause, requests)
         code = error.code if isinstance(error, EngineError) else "engine_died"
         self._end_rest("failed", code, "the engine ended while it worked on this request; try again")
 

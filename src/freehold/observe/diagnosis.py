@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from freehold.amounts import amount
+
 Code = Literal[
     "not_ready", "idle", "kv_thrashing", "kv_full", "kv_and_rows", "rows", "grammars", "long_prompt", "tokenizing",
     "prefill_beside_answers", "prefill", "slow_clients", "server_cpu", "engine_overhead", "compute", "nothing",
@@ -310,8 +312,7 @@ def _is_late(n: Numbers) -> bool:
 
 
 def _some(number: float, one: str, several: str) -> str:
-    whole = max(1, round(number))
-    return f"{whole} {one if whole == 1 else several}"
+    return amount(max(1, round(number)), one, several)
 
 
 def _times(number: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from freehold.amounts import amount
 from freehold.observe.report import PhaseRow, Report, StepGroup
 
 _HEADER = ("phase", "time", "ms a step", "MB a step", "Mop a step", "GB/s", "Gop/s", "of the limit")
@@ -21,7 +22,7 @@ def summary(report: Report) -> str:
     idle = f"The engine was idle for {found.idle_s:.2f} s." if found.idle_s >= 0.005 else ""
     if not found.num_steps:
         return f"No step ran. {idle}".strip()
-    steps = "1 step" if found.num_steps == 1 else f"{found.num_steps} steps"
+    steps = amount(found.num_steps, "step")
     total_s = found.steps_s + found.between_s
     return (
         f"{steps}, {found.num_tokens} tokens computed in {total_s:.2f} s: {found.tokens_per_s:.0f} tokens/s, "
@@ -36,7 +37,7 @@ def title(group: StepGroup) -> str:
         "decode": f"Decode, {span} request{'s' if group.max_tokens > 1 else ''} a step",
         "prefill": f"With prefill, {span} tokens a step",
     }[group.kind]
-    steps = "1 step" if group.num_steps == 1 else f"{group.num_steps} steps"
+    steps = amount(group.num_steps, "step")
     return (
         f"{what}: {steps} of {group.step_s * 1e3:.2f} ms, {group.tokens_per_s:.0f} tokens/s, "
         f"{group.limit_share:.0%} of the limit"

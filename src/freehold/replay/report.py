@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from freehold.amounts import amount
 from freehold.observe.record.format import Header
 from freehold.observe.record.reader import RecordedRequest, Recording
 from freehold.protocol import EngineInfo
@@ -163,8 +164,8 @@ def lines(report: Report) -> Iterator[str]:
         what = "; ".join(map(str, run.changes)) or "all as now"
         yield f"run {run.run}: recorded with {run.fingerprint}, replayed with {report.fingerprint}: {what}"
     yield (
-        f"{_number(report.num_requests, 'request')}: {report.num_compared} compared "
-        f"({_number(report.num_tokens, 'token')}, {_number(report.num_partial, 'request')} up to where "
+        f"{amount(report.num_requests, 'request')}: {report.num_compared} compared "
+        f"({amount(report.num_tokens, 'token')}, {amount(report.num_partial, 'request')} up to where "
         f"{'it was' if report.num_partial == 1 else 'they were'} broken off) in {report.duration_s:.1f} s"
     )
     if report.skipped:
@@ -207,10 +208,6 @@ def _side(side: Side, found: Difference) -> str:
         return score or "none"
     what = "its end" if side.token_id is None else f"id {side.token_id}"
     return f"{what} ({score})" if score else what
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _count(counts: dict[str, int], name: str) -> None:

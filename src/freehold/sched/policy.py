@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from freehold.amounts import amount
 from freehold.config import PolicyName
 from freehold.protocol import MAX_PRIORITY, Generate, ServiceClass
 
@@ -94,13 +95,15 @@ class _Limited:
         limits = self._limits
         if limits.max_reqs is not None and queue.num_reqs + queue.num_new_reqs > limits.max_reqs:
             return (
-                f"{queue.num_reqs} requests wait and {queue.num_new_reqs} more would; {limits.max_reqs} may "
+                f"{amount(queue.num_reqs, 'request waits', 'requests wait')} and {queue.num_new_reqs} more would; "
+                f"{limits.max_reqs} may "
                 "(--max-num-queued-reqs)"
             )
         num_tokens = queue.num_tokens + queue.num_new_tokens
         if limits.max_tokens is not None and queue.num_tokens and num_tokens > limits.max_tokens:
             return (
-                f"{queue.num_tokens} tokens of prompts wait to be computed and {queue.num_new_tokens} more would; "
+                f"{amount(queue.num_tokens, 'token of prompts waits', 'tokens of prompts wait')} to be computed and "
+                f"{queue.num_new_tokens} more would; "
                 f"{limits.max_tokens} may (--max-num-queued-tokens)"
             )
         return None

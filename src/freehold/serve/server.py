@@ -26,6 +26,7 @@ import uvicorn
 
 from freehold import __version__
 from freehold.access.gatekeeper import Gatekeeper
+from freehold.amounts import amount
 from freehold.config import EngineConfig, ServeConfig
 from freehold.engine.aio import AsyncEngine
 from freehold.engine.handle import EngineHandle
@@ -297,7 +298,7 @@ async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", serv
     if service.load.num_answers:
         _log.info(
             "%s: %s may finish within %g s; a second signal ends them now",
-            first.name, _answers(service.load.num_answers), timeout_s,
+            first.name, amount(service.load.num_answers, "answer"), timeout_s,
         )  # fmt: skip
     else:
         _log.info("%s: nothing runs, stopping", first.name)
@@ -307,7 +308,7 @@ async def drain(service: Service, signals: "asyncio.Queue[signal.Signals]", serv
         await asyncio.sleep(_POLL_S)
     second.cancel()
     if service.load.num_answers:
-        _log.warning("cut short: %s", _answers(service.load.num_answers))
+        _log.warning("cut short: %s", amount(service.load.num_answers, "answer"))
     if service.profiler is not None:
         await service.profiler.close()
     await asyncio.to_thread(service.engine.engine.shutdown, 0.0)
@@ -325,10 +326,6 @@ def _abort_all(server: uvicorn.Server) -> None:
     """Cut connections whose clients still don't take their last words."""
     for connection in _connections(server):
         connection.transport.abort()
-
-
-def _answers(count: int) -> str:
-    return f"{count} answer{'s' if count != 1 else ''}"
 
 
 def _url(config: ServeConfig, listener: socket.socket) -> str:
@@ -350,7 +347,8 @@ def _announcement(service: Service, listener: socket.socket) -> str:
     return (
         f"Freehold {__version__} serves {config.served_model_name} ({info.model_family}, {info.backend}) "
         f"at {_url(config, listener)}; weights {format_size(info.weight_bytes)}, KV cache {info.kv_tokens} tokens "
-        f"({format_size(info.kv_bytes)}), scratch {format_size(info.scratch_bytes)}; {num_full} full-length "
-        f"request{'s' if num_full != 1 else ''} of {info.max_model_len} tokens fit; loaded in {info.load_s:.2f} s; "
+        f"({format_size(info.kv_bytes)}), scratch {format_size(info.scratch_bytes)}; "
+        f"{amount(num_full, 'full-length request')} of {info.max_model_len} tokens "
+        f"{'fits' if num_full == 1 else 'fit'}; loaded in {info.load_s:.2f} s; "
         f"live page at {_url(config, listener).removesuffix('v1')}"
     )

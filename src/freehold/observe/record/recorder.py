@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from freehold.amounts import amount
 from freehold.errors import RecordingError
 from freehold.observe.record.format import Begun, Detail, Encoder, Ended, Header, Stepped
 from freehold.observe.record.hashes import PromptHasher
@@ -241,7 +242,8 @@ class Recorder:
 
     def _go_on(self) -> None:
         if self.is_stopped:
-            _log.warning("recording goes on; %d records are missing", self._counts.dropped)
+            missing = amount(self._counts.dropped, "record is", "records are")
+            _log.warning("recording goes on; %s missing", missing)
         if self._ring is not None and self._ring.take_loss():
             _log.warning("the segment that was being written was deleted from %s; a new one was begun", self._folder)
         self.is_stopped = False

@@ -13,6 +13,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from freehold.access.keys import KeyId
+from freehold.amounts import amount
 from freehold.errors import FreeholdError, RequestError
 from freehold.serve.batches.batch_store import LinePlace, request_name
 from freehold.serve.batches.lines import InputFileError, parse_line, read_input
@@ -110,8 +111,8 @@ class BatchRun:
             batch = await keep(self._batches.end, self._owner, self._batch_id)
         counts = batch.request_counts
         _log.info(
-            "%s %s: %d requests, %d answered, %d failed",
-            batch.id, batch.status, counts.total, counts.completed, counts.failed,
+            "%s %s: %s, %d answered, %d failed",
+            batch.id, batch.status, amount(counts.total, "request"), counts.completed, counts.failed,
         )  # fmt: skip
 
     async def _validate(self, batch: BatchObject) -> None:

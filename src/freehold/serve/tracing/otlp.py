@@ -28,6 +28,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from freehold import __version__
+from freehold.amounts import amount
 from freehold.config import TracingConfig
 from freehold.observe import genai
 from freehold.serve.entrance.record import Record
@@ -200,7 +201,7 @@ class _Complaints(logging.Filter):
             return
         # What it tried again and again it gives up without a word on why.
         reason = f"{self._passing} ({self._reason})" if self._passing else self._reason
-        _log.warning("traces of %d requests can't be sent to %s: %s", self._num_lost, endpoint, reason)
+        _log.warning("traces of %s can't be sent to %s: %s", amount(self._num_lost, "request"), endpoint, reason)
         self._said_s, self._num_lost = time.monotonic(), 0
 
 

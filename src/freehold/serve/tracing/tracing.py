@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from freehold.amounts import amount
 from freehold.config import TracingConfig
 from freehold.errors import ConfigError
 from freehold.observe import genai
@@ -122,7 +123,7 @@ class Tracing:
         self._outbox.close(timeout_s)
         self._tracer.stop()
         if self.num_lost > num_lost:
-            _log.warning("traces of %d requests were not sent before the end", self.num_lost - num_lost)
+            _log.warning("traces of %s were not sent before the end", amount(self.num_lost - num_lost, "request"))
 
     def _finish(self, notes: RequestNotes) -> None:
         if (unfinished := self._unfinished.pop(id(notes), None)) is not None:
