@@ -147,6 +147,23 @@ def test_ctrl_c_before_any_request_ended_says_how_to_go_on(tmp_path: Path) -> No
     assert read_result(found).points[0].completed == 1
 
 
+@pytest.mark.slow
+def test_a_point_of_an_over_saturated_server_ends_after_half_a_minute(tmp_path: Path) -> None:
+    with StubServer("--default", json.dumps({"serial_s": 0.1})) as stub:
+        done = run(
+            tmp_path, "--base-url", stub.url, "--request-rate", "20", "--num-prompts", "1200", "--num-warmups", "0",
+            "--random-input-len", "4", "--random-output-len", "1", "--detect-saturation",
+            "--result-filename", tmp_path / "found.json",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "INVALID: stopped after 3" in done.stdout
+    assert "STOPPED  INVALID" in done.stderr
+    (point,) = read_result(tmp_path / "found.json").points
+    assert point.stopped is not None
+    assert 30 <= point.stopped.after_s < 39
+    assert point.stopped.num_broken_off > 200
+
+
 def test_what_cant_be_ends_in_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, "--goodput", "ttft:fast")
     assert done.returncode == 2

@@ -50,7 +50,7 @@ class Difference:
         detectable: the smallest change, as a fraction of `a`, that such runs show in four of five cases.
         verdict: on `b`, as a user sees it; unclear if no change at all is within the interval; cached if the run that
             looks better had more of its prompts in the server's prefix cache; incomparable if the runs asked different
-            work.
+            work, or one of them is invalid there.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Comparison:
 
     Attributes:
         notes: what a reader must know before believing it.
-        warnings: that the runs asked different work; loads at which the difference is one of caches, or may be.
+        warnings: that the runs asked different work; loads at which one is invalid, or the difference one of caches.
     """
 
     a: RunResult
@@ -131,12 +131,12 @@ def compare(a: RunResult, b: RunResult) -> Comparison:
         elif work is None:
             notes.append(f"{point.load.label}: {_OTHER_PROMPTS}")
         differences = tuple(_without_cache_effects(point, match, _differences(point, match, pairs)))
-        if work is not None:
+        if work is not None or not (point.is_valid and match.is_valid):
             differences = tuple(replace(each, verdict="incomparable") for each in differences)
         points.append(PointComparison(point, match, differences, pairs))
     loads = [point.load for point in a.points]
     notes += [f"{each.load.label}: only the second run has it" for each in b.points if each.load not in loads]
-    warnings = [] if work is None else [work]
+    warnings = [*([] if work is None else [work]), *_invalid(a, b)]
     warnings += [warning for each in points if (warning := _cache_warning(each))]
     return Comparison(a, b, tuple(points), tuple(notes), tuple(warnings))
 
@@ -292,10 +292,14 @@ def _asked_the_same(a: RunResult, b: RunResult, point: PointResult, other: Point
     )
 
 
-def _notes(a: RunResult, b: RunResult) -> Iterator[str]:
+def _invalid(a: RunResult, b: RunResult) -> Iterator[str]:
     for name, run in (("first", a), ("second", b)):
         if invalid := [point.load.label for point in run.points if not point.is_valid]:
-            yield f"The {name} run is invalid at {', '.join(invalid)}: believe nothing of it there."
+            yield f"the {name} run is invalid at {', '.join(invalid)}: believe nothing of it there"
+
+
+def _notes(a: RunResult, b: RunResult) -> Iterator[str]:
+    for name, run in (("first", a), ("second", b)):
         if any(point.detail is None for point in run.points):
             yield f"The {name} run was saved without its requests; --save-detailed keeps them for comparisons."
     if min(len(point.repeats) for run in (a, b) for point in run.points) < 2:

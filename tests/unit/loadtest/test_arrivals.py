@@ -87,6 +87,7 @@ def test_lists_are_points() -> None:
         {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1},
         {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 2, "request_rate": "1"},
         {"ramp_up_end_rps": 2},
+        {"max_concurrency": "4", "detect_saturation": True},
     ],
 )
 def test_flags_that_make_no_load_are_refused(flags: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ from test_report import Page
 from freehold.loadtest.comparison import compare, of_pairs, of_repeats, of_runs, pair
 from freehold.loadtest.report.comparison_page import comparison_page
 from freehold.loadtest.report.comparison_text import comparison_text
-from freehold.loadtest.results import RepeatFigures
+from freehold.loadtest.results import Finding, RepeatFigures
 
 
 def repeat(seed, output):
@@ -201,6 +201,18 @@ def test_runs_that_asked_other_work_are_never_called_better_or_worse(changed, sa
         assert f"the runs asked different work ({said})" in shown
         assert not any(f"B is {word}" in shown for word in ("better", "worse"))
     assert text.index("WARNING") < text.index("==")
+
+
+def test_an_invalid_point_is_neither_better_nor_worse():
+    a, b = run((1, 8), num=100), run((1, 8), num=100, slower=0.5)
+    b = replace(
+        b, points=(msgspec.structs.replace(b.points[0], invalid=[Finding("client_lag", "it was late")]), b.points[1])
+    )
+    for first, second, name in ((a, b, "second"), (b, a, "first")):
+        found = compare(first, second)
+        assert {each.verdict for each in found.points[0].differences} == {"incomparable"}
+        assert "incomparable" not in {each.verdict for each in found.points[1].differences}
+        assert f"WARNING: the {name} run is invalid at 1 at a time" in comparison_text(found)
 
 
 def test_another_data_set_is_other_work():

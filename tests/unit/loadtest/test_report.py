@@ -113,6 +113,15 @@ def test_percentiles_stand_with_their_intervals_or_with_a_word_of_warning(result
     assert any(cell.endswith("*") for row in page.table("Latencies in ms.") for cell in row)
 
 
+def test_chunks_that_came_at_once_leave_the_plot_of_gaps_readable():
+    """One gap of nothing and one of two seconds: the axis is logarithmic, and begins at a tenth of a millisecond."""
+    found = run((8,))
+    found.points[0].detail.itls[0][:2] = [0.0, 2.0]
+    drawn = run_page(found).partition("ITL: distribution")[2].partition("<figcaption")[0]
+    assert ">0.1<" in drawn
+    assert ">10<" in drawn
+
+
 def test_knee_operating_point_and_limits_are_named(result, page):
     best = result.points[3]
     assert f"Operating point: 8 at a time. {best.goodput.requests_per_s:.2f} requests/s" in page.text

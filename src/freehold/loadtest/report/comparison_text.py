@@ -8,7 +8,7 @@ BASES = {"requests": "equal requests", "repeats": "repeats", "runs": "separate r
 """What a `Difference.basis` is in a table."""
 
 _BEGINNINGS: dict[Verdict, str] = {
-    "incomparable": "Of different work, neither better nor worse",
+    "incomparable": "Not comparable, as the warnings say",
     "cached": "Of the cache, neither better nor worse", "worse": "B is worse", "unclear": "No difference seen",
     "better": "B is better",
 }  # fmt: skip

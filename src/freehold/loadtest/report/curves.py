@@ -104,14 +104,15 @@ def _latency(result: RunResult, metric: str) -> str:
     rows: list[list[Cell]] = [[each.load.label] for each in result.points]
     series = []
     for percent in ("50", "95", "99"):
+        key = f"p{percent}_{metric}_ms"
         found = [percentile(each, metric, percent) for each in result.points]
         for row, value in zip(rows, found, strict=True):
             row.append(value)
         placed = [(x, value) for x, value in zip(places, found, strict=True) if value is not None]
         bounds = [
-            (x, *each.intervals[f"p{percent}_{metric}_ms"])
+            (x, *each.intervals[key])
             for x, each in zip(places, result.points, strict=True)
-            if f"p{percent}_{metric}_ms" in each.intervals
+            if key in each.intervals and key not in each.too_few
         ]
         if placed:
             series.append(Line(f"p{percent}", placed, marks=True, bounds=bounds))

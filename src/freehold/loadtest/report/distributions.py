@@ -13,6 +13,9 @@ from freehold.loadtest.results import Detail, PointResult, RunResult
 MAX_SHOWN = 6
 """Points in one figure; more lines can't be told apart."""
 
+_LEAST_MS = 0.1
+"""Smaller values (chunks that came at once have none between them) are drawn there, as logarithms have an end."""
+
 _QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 
@@ -72,15 +75,18 @@ def _figure(points: Sequence[PointResult], metric: str) -> str:
     if not found:
         return ""
     title = TITLES[metric]
-    lowest = min(min(values) for _, values in found)
+    lowest = max(min(min(values) for _, values in found), _LEAST_MS)
     highest = max(max(values) for _, values in found)
     limit = next((point.goodput.limits_ms.get(metric) for point, _ in found if point.goodput), None)
     plot = Plot(
         f"{title}: distribution",
         f"Share of {'gaps' if metric == 'itl' else 'requests'} with {title} up to each value.",
-        Axis(f"{title} (ms)", is_log=lowest > 0 and highest / lowest > 20, from_zero=False),
+        Axis(f"{title} (ms)", is_log=highest / lowest > 20, from_zero=False),
         Axis("%"),
-        [Line(point.load.label, cumulative(values), steps=True) for point, values in found],
+        [
+            Line(point.load.label, cumulative([max(each, lowest) for each in values]), steps=True)
+            for point, values in found
+        ],
         rules=[Rule(f"limit {limit:g} ms", x=limit)] if limit is not None else (),
     )
     rows: list[list[Cell]] = [

@@ -39,13 +39,16 @@ details summary{cursor:pointer;color:var(--dim);font-size:13px;padding:2px 6px}
 details[open] summary{margin-bottom:6px}
 .scroll{overflow-x:auto;border:1px solid var(--edge);border-radius:10px;background:var(--card)}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
-th,td{padding:6px 11px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--edge)}
+th,td{padding:6px 9px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--edge)}
 tbody tr:last-child>*{border-bottom:0}
 th{font-weight:600}thead th{color:var(--dim);font-weight:600;vertical-align:bottom}
-th[scope=row],thead th:first-child{text-align:left}caption{text-align:left;padding:8px 11px 2px}
+thead th,th[scope=row]{white-space:normal}
+th[scope=row],thead th:first-child{text-align:left;min-width:12ch}caption{text-align:left;padding:8px 9px 2px}
 .words td{text-align:left;white-space:normal;overflow-wrap:anywhere}
 tr.marked>*{background:var(--mark)}
 footer{margin-top:44px;color:var(--dim);font-size:13px}
+/* Letters in a plot shrink with it: on narrow screens it scrolls instead. */
+@media (max-width:540px){figure{overflow-x:auto}figure svg{width:520px}}
 @media print{body{background:#fff}details>*{display:block}figure{break-inside:avoid}}
 """
 
@@ -96,7 +99,9 @@ def written(cell: Cell) -> str:
 
 def between(interval: tuple[float, float] | None) -> str | None:
     """An interval as a cell."""
-    return None if interval is None else f"{interval[0]:.2f} – {interval[1]:.2f}"
+    if interval is None:
+        return None
+    return f"{interval[0]:.2f} {'to' if interval[0] < 0 else '–'} {interval[1]:.2f}"
 
 
 def figure(plot: Plot, numbers: Table, plot_id: str) -> str:
