@@ -15,4 +15,5 @@ def save_trace(options: BenchOptions, path: Path) -> None:
         ConfigError: it can't be written, or the run's load has no times of its own.
     """
     num = write_trace(options, seed_of(options, 0, 0), writable("--write-trace", path))
-    print(f"{num} requests in {path}; send them with --dataset-name mooncake --dataset-path {path} --trace-times")
+    print(f"{num} requests in {path}; send them with")
+    print(f"--dataset-name mooncake --dataset-path {path} --num-prompts {num} --trace-times")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -22,7 +22,8 @@ _LOOK_S = 0.25
 _JUDGE_S = 1.0
 _FEWEST = 20  # requests
 _SIGNIFICANT = 3.0  # standard errors
-_LEAST_RISE = 0.5  # by the mean
+_LEAST_RISE = 0.25  # by the mean
+_FILLING = 2.0  # times that answers take from their first token on
 
 
 def is_over_saturated(load: Load, records: Sequence[RequestRecord], duration_s: float) -> bool:
@@ -30,8 +31,8 @@ def is_over_saturated(load: Load, records: Sequence[RequestRecord], duration_s: 
     if load.kind == "closed" or duration_s < MIN_S:
         return False
     answered = [each for each in records if each.succeeded]
-    asked_s = [each.intended_s for each in answered]
-    return _grow(asked_s, [_wait_s(each) for each in answered], asked_s, in_flight(answered, records))
+    numbers = in_flight(answered, records)
+    return _grow(answered, [(each.intended_s, number) for each, number in zip(answered, numbers, strict=True)])
 
 
 def in_flight(moments: Sequence[RequestRecord], records: Sequence[RequestRecord]) -> list[float]:
@@ -56,7 +57,7 @@ class SaturationWatch:
         """
         self._traffic = traffic
         self._records = records
-        self._looks: deque[tuple[float, int]] = deque(maxlen=int(WINDOW_S / _LOOK_S))
+        self._looks: deque[tuple[float, float]] = deque(maxlen=int(WINDOW_S / _LOOK_S))
 
     async def wait(self) -> None:
         """Return once the server is over-saturated."""
@@ -72,9 +73,25 @@ class SaturationWatch:
 
     def _is_over_saturated(self, now_s: float) -> bool:
         recent = takewhile(lambda each: each.ended_s > now_s - WINDOW_S, reversed(self._records))
-        answered = [each for each in recent if each.succeeded][::-1]
-        looks_s, numbers = zip(*self._looks, strict=True)
-        return _grow([each.intended_s for each in answered], [_wait_s(each) for each in answered], looks_s, numbers)
+        return _grow([each for each in recent if each.succeeded], self._looks)
+
+
+def _grow(answered: Sequence[RequestRecord], looks: Iterable[tuple[float, float]]) -> bool:
+    """Whether requests waited longer and longer the later they came, while more and more were in flight.
+
+    Args:
+        looks: moments, and how many were in flight.
+    """
+    if not answered:
+        return False
+    # Until the first long answers end, more and more are in flight in any case.
+    filled_s = _FILLING * float(np.median([each.ended_s - (each.first_s or each.ended_s) for each in answered]))
+    waits = [(each.intended_s, _wait_s(each)) for each in answered if each.intended_s >= filled_s]
+    numbers = [each for each in looks if each[0] >= filled_s]
+    times_s = [moment_s for moment_s, _ in waits]
+    if len(waits) < _FEWEST or max(times_s) - min(times_s) < MIN_S / 2:
+        return False  # too little, or a burst: its queue is the point of it
+    return _grows(waits) and _grows(numbers)
 
 
 def _wait_s(record: RequestRecord) -> float:
@@ -82,17 +99,13 @@ def _wait_s(record: RequestRecord) -> float:
     return (record.ended_s if record.first_s is None else record.first_s) - record.intended_s
 
 
-def _grow(
-    asked_s: Sequence[float], waits_s: Sequence[float], looks_s: Sequence[float], numbers: Sequence[float]
-) -> bool:
-    """Whether requests that came one after the other waited longer and longer, while more and more were in flight."""
-    if len(asked_s) < _FEWEST or max(asked_s) - min(asked_s) < MIN_S / 2:
-        return False  # a burst: its queue is the point of it
-    return _grows(asked_s, waits_s) and _grows(looks_s, numbers)
+def _grows(points: Sequence[tuple[float, float]]) -> bool:
+    """Significantly, and by so much that it matters.
 
-
-def _grows(times_s: Sequence[float], values: Sequence[float]) -> bool:
-    """Significantly, and by so much that it matters."""
+    Args:
+        points: moments and values.
+    """
+    times_s, values = zip(*points, strict=True)
     rise, significance = slope(times_s, values)
     whole = rise * (max(times_s) - min(times_s))
     return significance > _SIGNIFICANT and whole > _LEAST_RISE * float(np.mean(values))

@@ -94,12 +94,12 @@ def test_intervals_of_clusters_cover_the_truth_as_often_as_they_say() -> None:
     def answers(num: int) -> list[np.ndarray]:
         return [draw.exponential(draw.gamma(4.0, 0.25), draw.integers(5, 60)) for _ in range(num)]
 
-    truth = np.concatenate(answers(20_000))
+    truth = np.concatenate(answers(5_000))
     true = (truth.mean(), np.percentile(truth, 95))
-    found = [bootstrap_clusters([answers(40)], [95]) for _ in range(50)]
+    found = [bootstrap_clusters([answers(30)], [95]) for _ in range(30)]
     for place, value in enumerate(true):
         covered = sum(low <= value <= high for low, high in (each[place] for each in found))
-        assert covered >= 41
+        assert covered >= 24
 
 
 def test_a_line_has_its_slope() -> None:

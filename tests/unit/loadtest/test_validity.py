@@ -151,6 +151,19 @@ def test_a_queue_that_hardly_grows_is_none() -> None:
     assert "over_saturated" not in codes(measured(*records, load=RATE))[0]
 
 
+@pytest.mark.parametrize(("capacity", "until_s", "is_saturated"), [(1e9, 32, False), (1e9, 90, False), (1.5, 90, True)])
+def test_a_server_that_fills_up_with_long_answers_is_none(capacity: float, until_s: float, is_saturated: bool) -> None:
+    """Answers take twenty seconds, so that for twenty seconds more and more are in flight, and slow each other down;
+    unless the server takes up fewer requests than come, as well.
+    """
+    records, free_s = [], 0.0
+    for start in np.arange(0, until_s, 0.5):
+        free_s = max(free_s + 1 / capacity, start)
+        first_s = free_s + 0.1 + min(start, 20) / 100
+        records.append(record(start, first_s=first_s, ended_s=first_s + 20, gaps_s=[20.0]))
+    assert ("over_saturated" in codes(measured(*records, load=RATE))[0]) is is_saturated
+
+
 def test_a_short_run_or_a_closed_loop_is_never_called_saturated() -> None:
     assert "over_saturated" not in codes(served(10, 8, 20))[0]
     assert "over_saturated" not in codes(dataclasses.replace(served(10, 8, 60), load=CLOSED))[0]
