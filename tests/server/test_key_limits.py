@@ -319,7 +319,7 @@ def test_whoever_refuses_a_request_it_is_counted_listed_and_logged_as_its_keys(
         counted = {outcome: used.requests for (key_id, outcome), used in sums.items() if key_id == client.key_id}
         assert counted == dict(outcomes)
         name = client.server.service.gatekeeper.name_of(client.key_id)
-        ended = client.server.service.board.requests.lines(0.0).ended
+        ended = client.server.service.board.requests.lines(0.0, None).ended
         assert [line.outcome for line in ended if line.key == name and line.status >= 400] == [code] * len(refused)
 
 
