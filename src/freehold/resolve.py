@@ -19,7 +19,7 @@ from freehold import config_file, record_settings, tracing_settings
 from freehold.config import EngineConfig, ServeConfig
 from freehold.errors import ConfigError, ResourceError
 from freehold.machine import Machine, read_machine
-from freehold.setting_kinds import format_size, format_span, parse_size, parse_span
+from freehold.setting_kinds import format_size
 from freehold.settings import DEFAULT_MODEL, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting
 
 DEFAULT_KV_BYTES = 512 << 20
@@ -50,6 +50,9 @@ MAX_THREADS_PER_CORE = 2
 """Hyperthreads of a core; tokens come no faster with more threads than cores, and far slower with many more."""
 
 _CONFIG_VARIABLE = PREFIX + "CONFIG"
+
+COMPLETION_VARIABLE = f"_{PREFIX}COMPLETE"
+"""By which a shell asks how a command line may go on."""
 
 
 def home_directory(given: Path | None = None) -> Path:
@@ -154,6 +157,11 @@ def served_names() -> tuple[str, ...]:
     return names
 
 
+def is_shell_completing() -> bool:
+    """Whether a shell wants to know how a command line may go on, and no command run."""
+    return COMPLETION_VARIABLE in os.environ
+
+
 def environment_faults() -> list[str]:
     """What is wrong with the ``FREEHOLD_…`` variables, one sentence a variable."""
     faults = []
@@ -186,13 +194,6 @@ def lookup(name: str, flags: Mapping[str, Any], config: Path | None = None) -> V
     return _collect(flags, os.environ, config)[name]
 
 
-def table(values: Mapping[str, Value]) -> str:
-    """Settings, their values and sources, one a line."""
-    rows = [(name, _shown(name, value.value), value.source) for name, value in values.items()]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
-
-
 def engine_config(
     *,
     model: str | Path = DEFAULT_MODEL,
@@ -214,19 +215,6 @@ def engine_config(
 
 def _optional(values: Mapping[str, Value], name: str) -> Any:
     return values[name].value if name in values else None
-
-
-def _shown(name: str, value: Any) -> str:
-    setting = SETTINGS_BY_NAME[name]
-    if setting.is_secret and isinstance(value, tuple):
-        return f"{len(value)} hidden"
-    if isinstance(value, tuple):
-        return ", ".join(value)
-    if setting.is_switch:
-        return str(value).lower()
-    if setting.kind.parse is parse_span and isinstance(value, float):
-        return format_span(value)
-    return format_size(value) if setting.kind.parse is parse_size and isinstance(value, int) else str(value)
 
 
 def _in_order(values: Mapping[str, Value]) -> dict[str, Value]:

@@ -1,16 +1,22 @@
 """Numbers of ``freehold bench`` that are none: every flag that takes a fraction refuses them by its name."""
 
+import click
 import pytest
-import typer
-from typer.core import TyperGroup
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from freehold.cli.commands import app
+from freehold.cli.bench import bench
 from freehold.errors import ConfigError
 
-_command = typer.main.get_command(app)
-assert isinstance(_command, TyperGroup)
-FRACTIONS = [each.opts[0] for each in _command.commands["bench"].params if each.type.name == "float"]
+FRACTIONS = [flag.opts[0] for flag in bench.params if isinstance(flag.type, click.types.FloatParamType)]
+
+
+def said_of(*arguments: str) -> str:
+    """What the command says when it refuses these."""
+    result = CliRunner().invoke(bench, arguments)
+    if result.exit_code == 2:
+        return result.stderr
+    assert isinstance(result.exception, ConfigError)
+    return str(result.exception)
 
 
 def test_flags_that_take_fractions_are_found() -> None:
@@ -23,9 +29,9 @@ def test_what_is_no_finite_number_is_refused(flag: str, value: str) -> None:
     if (flag, value) == ("--burstiness", "inf"):
         return  # constant gaps
     ramp = ["--ramp-up-strategy", "linear"] if flag == "--burstiness" else []
-    raised = CliRunner().invoke(app, ["bench", flag, value, *ramp]).exception
-    assert isinstance(raised, ConfigError)
-    assert str(raised).startswith(f"{flag} can't be {value}")
+    said = said_of(flag, value, *ramp)
+    assert flag in said
+    assert value in said
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
@@ -33,6 +39,4 @@ def test_what_is_no_finite_number_is_refused(flag: str, value: str) -> None:
     "arguments", [("--goodput", "ttft:{}"), ("--metric-percentiles", "{}"), ("--max-concurrency", "{}")]
 )
 def test_lists_refuse_it_too(arguments: tuple[str, str], value: str) -> None:
-    raised = CliRunner().invoke(app, ["bench", arguments[0], arguments[1].format(value)]).exception
-    assert isinstance(raised, ConfigError)
-    assert arguments[0] in str(raised)
+    assert arguments[0] in said_of(arguments[0], arguments[1].format(value))

@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from tests import processes
 
@@ -88,8 +88,8 @@ def loaded_modules(*arguments: str) -> set[str]:
 
 def test_help_loads_nothing_slow() -> None:
     loaded = loaded_modules("--help")
-    assert "typer" in loaded
-    assert not loaded & {"numpy", "tokenizers", "rich", "huggingface_hub", "starlette", "uvicorn", "jinja2", "torch"}
+    assert "click" in loaded
+    assert not loaded & {"numpy", "tokenizers", "tqdm", "huggingface_hub", "starlette", "uvicorn", "jinja2", "torch"}
 
 
 def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
@@ -97,7 +97,7 @@ def test_serve_loads_no_downloader_and_no_progress_bar(tiny: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert {"starlette", "uvicorn", "tokenizers"} <= loaded
-    assert not loaded & {"rich", "huggingface_hub", "requests", "httpx", "torch", "transformers"}
+    assert not loaded & {"tqdm", "huggingface_hub", "requests", "httpx", "torch", "transformers"}
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,11 @@ def test_an_empty_store(home: Path) -> None:
 def test_exit_codes(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> Iterator[None]:
+    def fail(_context: click.Context) -> None:
         raise error
 
-    monkeypatch.setattr(commands, "app", fail)
+    monkeypatch.setattr(commands.app, "invoke", fail)
+    monkeypatch.setattr(sys, "argv", ["freehold", "list"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == code
@@ -258,7 +259,7 @@ def test_exit_codes(
 
 def test_ctrl_c_while_python_imports_says_no_more_than_later() -> None:
     """It comes with each of the first modules, from the command's own on."""
-    for module in ("freehold.cli", "freehold.cli.main", "freehold.errors", "freehold.cli.commands", "typer", "json"):
+    for module in ("freehold.cli", "freehold.cli.main", "freehold.errors", "freehold.cli.commands", "click", "json"):
         code = (
             "import os, runpy, signal, sys\n"
             "class Finder:\n"
@@ -276,10 +277,11 @@ def test_ctrl_c_while_python_imports_says_no_more_than_later() -> None:
 def test_control_characters_of_strangers_never_reach_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> Iterator[None]:
+    def fail(_context: click.Context) -> None:
         raise ModelFileError("é🙂 \x1b[31m \x07 \x9b2J \u202e \ud800")
 
-    monkeypatch.setattr(commands, "app", fail)
+    monkeypatch.setattr(commands.app, "invoke", fail)
+    monkeypatch.setattr(sys, "argv", ["freehold", "list"])
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err == "freehold: é🙂 \\x1b[31m \\x07 \\x9b2J \\u202e \\ud800\n"

@@ -5,12 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.unit.observe.recordings import begin, finish, record_one, recorder, request, tokens
-from typer.testing import CliRunner
 
 from freehold.cli import commands
 from freehold.cli import record as command
-from freehold.cli.record import app
+from freehold.cli.record import record
 from freehold.errors import UserError
 from freehold.observe.record.hashes import BLOCK_TOKENS
 from freehold.protocol import RequestId, StepRows
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str, fails: bool = False) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=fails)
+    result = CliRunner().invoke(record, list(arguments), catch_exceptions=fails)
     assert (result.exit_code != 0) is fails, result.output
     return str(result.exception) if fails else result.stdout
 
@@ -100,7 +100,7 @@ def test_export_as_json_lines(folder: Path, tmp_path: Path) -> None:
 def test_export_says_how_many_it_wrote(folder: Path, tmp_path: Path) -> None:
     for flags, said in (((), "5 of 5"), (("--key", "alice"), "2 of 5"), (("--key", "zzz"), "0 of 5"),
                         (("--format", "mooncake"), "3 of 5")):  # fmt: skip
-        result = CliRunner().invoke(app, ["export", str(folder), "-o", str(tmp_path / "out"), *flags])
+        result = CliRunner().invoke(record, ["export", str(folder), "-o", str(tmp_path / "out"), *flags])
         assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{said} recorded requests\n")
 
 

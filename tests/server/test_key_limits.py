@@ -375,7 +375,7 @@ def test_what_clients_make_up_never_becomes_a_label(start: Start) -> None:
 
 
 def test_usage_is_shown_by_command(limited: Callable[..., Limited]) -> None:
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from freehold.cli.commands import app
 

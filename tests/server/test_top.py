@@ -101,9 +101,13 @@ def test_bars_show_the_newest_and_whatever_is_not_nothing() -> None:
     assert bars([], 4, plain=True) == ""
 
 
+def run(*arguments: str) -> None:
+    top.main(arguments, standalone_mode=False)
+
+
 def test_one_frame_for_a_file(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     server = start()
-    top(server.url, once=True)
+    run("--url", server.url, "--once")
     out = capsys.readouterr().out
     assert "idle: nothing runs and nothing waits" in out
     assert "\x1b" not in out
@@ -111,20 +115,20 @@ def test_one_frame_for_a_file(start: Start, capsys: pytest.CaptureFixture[str]) 
 
 def test_json_is_what_the_server_answers(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     server = start()
-    top(server.url, as_json=True)
+    run("--url", server.url, "--json")
     assert json.loads(capsys.readouterr().out).keys() == live(server).keys()
 
 
 def test_without_a_server_it_says_so(free_port: int) -> None:
     with pytest.raises(ResourceError, match=rf"no server answers at http://127.0.0.1:{free_port}: Connection refused"):
-        top(f"http://127.0.0.1:{free_port}", once=True)
+        run("--url", f"http://127.0.0.1:{free_port}", "--once")
 
 
 def test_a_key_is_needed_and_sent(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     server = start(api_keys=("a-secret-of-mine",))
     with pytest.raises(RequestError, match=r"answered 401: .* \(put it into FREEHOLD_API_KEY\)"):
-        top(server.url, once=True)
-    top(server.url, "a-secret-of-mine", once=True)
+        run("--url", server.url, "--once")
+    run("--url", server.url, "--api-key", "a-secret-of-mine", "--once")
     assert "idle" in capsys.readouterr().out
 
 
@@ -132,7 +136,7 @@ def test_what_is_no_live_answer_is_refused(start: Start, monkeypatch: pytest.Mon
     """Another server, or another version."""
     monkeypatch.setattr("freehold.cli.top._fetch", lambda *_: b'{"object": "list"}')
     with pytest.raises(ResourceError, match="which this version can't read"):
-        top("http://127.0.0.1:1", once=True)
+        run("--url", "http://127.0.0.1:1", "--once")
 
 
 def take_terminal() -> None:

@@ -1,8 +1,7 @@
 """``freehold bench --show`` and ``--compare``: results that were saved."""
 
+import sys
 from pathlib import Path
-
-import typer
 
 from freehold.cli.bench_run import Shown
 from freehold.cli.main import EXIT_FAILED
@@ -38,11 +37,11 @@ def show_comparison(first: Path, second: Path, report: Path | None) -> None:
 
     Raises:
         ConfigError: no such result, or the page can't be written.
-        Exit: with 1, if the two have no load in common.
+        SystemExit: with 1, if the two have no load in common.
     """
     found = compare(read_result(first), read_result(second))
     print(comparison_text(found), end="")
     if report is not None:
         write_page(comparison_page(found), report)
     if not found.points:
-        raise typer.Exit(EXIT_FAILED)
+        sys.exit(EXIT_FAILED)

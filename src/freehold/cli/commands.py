@@ -1,9 +1,8 @@
 """The ``freehold`` command. Subcommands parse their arguments and hand over; slow imports wait until then."""
 
 import shutil
-from typing import Annotated
 
-import typer
+import click
 
 from freehold import __version__
 from freehold.cli import (
@@ -22,50 +21,39 @@ from freehold.cli import (
     top,
     usage,
 )
-from freehold.cli.bench_flags import BenchCommand
-from freehold.cli.options import SettingsCommand
+from freehold.cli.options import Commands
 
-app = typer.Typer(
-    name="freehold",
+
+@click.group(
+    cls=Commands,
     invoke_without_command=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": shutil.get_terminal_size().columns},
+    context_settings={"max_content_width": shutil.get_terminal_size().columns, "show_default": True},
     help="Own your LLM inference: serve, measure, tune and explain a model on your own hardware.",
 )
-app.command(cls=SettingsCommand)(serve.serve)
-app.command()(talk.chat)
-app.command()(talk.run)
-app.command()(store.pull)
-app.command("list")(store.list_models)
-app.command()(store.rm)
-app.command()(synth.synth)
-app.command()(doctor.doctor)
-app.command(cls=BenchCommand)(bench.bench)
-app.command()(experiment.experiment)
-app.command()(limits.limits)
-app.command()(profile.profile)
-app.command()(top.top)
-app.add_typer(record.app, name="record")
-app.command()(replay.replay)
-app.add_typer(keys.app, name="keys")
-app.command()(usage.usage)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"freehold {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def freehold(
-    context: typer.Context,
-    _version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Own your LLM inference."""
+@click.version_option(__version__, message="freehold %(version)s", help="Print the version and stop.")
+@click.pass_context
+def app(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+for command in (
+    serve.serve,
+    talk.chat,
+    talk.run,
+    store.pull,
+    store.list_models,
+    store.rm,
+    synth.synth,
+    doctor.doctor,
+    bench.bench,
+    experiment.experiment,
+    limits.limits,
+    profile.profile,
+    top.top,
+    replay.replay,
+    usage.usage,
+    record.record,
+    keys.keys,
+):
+    app.add_command(command)

@@ -7,6 +7,8 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+import click
+
 from freehold import __version__, resolve
 from freehold.errors import ConfigError, UserError
 from freehold.machine import read_machine
@@ -16,6 +18,7 @@ SMALL_DISK_BYTES = 1 << 30
 _LIBRARIES = ("numpy", "tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "httptools")
 
 
+@click.command()
 def doctor() -> None:
     """Tell what this machine offers, and what is missing to serve a model. Exit code 2 if something is."""
     machine = read_machine()

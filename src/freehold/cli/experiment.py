@@ -2,26 +2,20 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
+from freehold.cli.options import PATH
 from freehold.errors import ConfigError, shown
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the experiment, or ls for a list.")]
-Model = Annotated[str, typer.Option("--model", "-m", help="Name in the model store, path or Hugging Face id.")]
-Output = Annotated[Path, typer.Option("--output", help="Folder for the page and the plots.")]
-Quick = Annotated[bool, typer.Option("--quick", help="So small that it shows nothing but that it runs.")]
-Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="Threads of the engine.")]
 
-
-def experiment(
-    name: Name,
-    model: Model = "smollm2",
-    output: Output = Path("experiments"),
-    quick: Quick = False,
-    threads: Threads = None,
-) -> None:
+@click.command()
+@click.argument("name", help="Of the experiment, or ls for a list.")
+@click.option("--model", "-m", default="smollm2", help="Name in the model store, path or Hugging Face id.")
+@click.option("--output", type=PATH, default=Path("experiments"), help="Folder for the page and the plots.")
+@click.option("--quick", is_flag=True, help="So small that it shows nothing but that it runs.")
+@click.option("--threads", "-t", type=click.IntRange(1), help="Threads of the engine.")
+def experiment(name: str, model: str, output: Path, quick: bool, threads: int | None) -> None:
     """Measure how inference works, on this machine: each experiment gives a table, a page and plots."""
     from freehold.loadtest.experiments.base import Setting
     from freehold.loadtest.experiments.catalog import EXPERIMENTS, outcome_text, write_outcome

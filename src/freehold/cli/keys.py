@@ -7,62 +7,65 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from freehold import resolve
 from freehold.access.keys import ENDPOINTS, Key, KeyLimits, Scope
+from freehold.cli.options import PATH, Commands
 from freehold.config import RECORD_MODES, RecordMode
 from freehold.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     import sqlite3
 
-app = typer.Typer(help="Keys that clients need, kept hashed in the store.", no_args_is_help=True, rich_markup_mode=None)
-
 MAX_NAME_LENGTH = 64
 
 _LIFETIME = re.compile(r"([0-9]{1,5})([hdwy])")
 _UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 
-StateOption = Annotated[
-    Path | None,
-    typer.Option("--state-dir", help="The server's --state-dir, if it isn't the usual one.", show_default=False),
-]
-RecordOption = Annotated[
-    str | None,
-    typer.Option(
-        "--record",
-        metavar="{default,off,metadata,full}",
-        help="What the flight recorder keeps of its requests; default: as the server was told.",
-        show_default=False,
-    ),
-]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False)]
+state_option = click.option("--state-dir", type=PATH, help="The server's --state-dir, if it isn't the usual one.")
+_record_option = click.option(
+    "--record",
+    metavar="{default,off,metadata,full}",
+    help="What the flight recorder keeps of its requests; default: as the server was told.",
+)
+_key_argument = click.argument("key", help="Its id or name, as `freehold keys list` shows them.")
+_limit = click.IntRange(1)
 
 
-@app.command()
+@click.group(cls=Commands, no_args_is_help=True)
+def keys() -> None:
+    """Keys that clients need, kept hashed in the store."""
+
+
+@keys.command()
+@click.argument("name", help="Whose key it is, for the list and the ledger.")
+@click.option("--models", metavar="A,B", help="Only for these models.")
+@click.option("--endpoints", metavar="A,B", help=f"Only for these of {', '.join(ENDPOINTS)}.")
+@click.option("--admin", is_flag=True, help="For everything, metrics and profiles included.")
+@click.option("--expires", metavar="WHEN", help="12h, 30d, 4w, 1y, or a day such as 2027-01-31 (UTC).")
+@click.option("--requests-per-minute", type=_limit, metavar="N")
+@click.option("--tokens-per-minute", type=_limit, metavar="N")
+@click.option("--concurrent-requests", type=_limit, metavar="N")
+@click.option("--tokens-per-day", type=_limit, metavar="N")
+@click.option("--tokens-per-month", type=_limit, metavar="N")
+@_record_option
+@state_option
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, for the list and the ledger.")],
-    models: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only for these models.", show_default=False)
-    ] = None,
-    endpoints: Annotated[
-        str | None, typer.Option(metavar="A,B", help=f"Only for these of {', '.join(ENDPOINTS)}.", show_default=False)
-    ] = None,
-    admin: Annotated[bool, typer.Option("--admin", help="For everything, metrics and profiles included.")] = False,
-    expires: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="12h, 30d, 4w, 1y, or a day such as 2027-01-31 (UTC).", show_default=False),
-    ] = None,
-    requests_per_minute: Limit = None,
-    tokens_per_minute: Limit = None,
-    concurrent_requests: Limit = None,
-    tokens_per_day: Limit = None,
-    tokens_per_month: Limit = None,
-    record: RecordOption = None,
-    state_dir: StateOption = None,
+    name: str,
+    models: str | None,
+    endpoints: str | None,
+    admin: bool,
+    expires: str | None,
+    requests_per_minute: int | None,
+    tokens_per_minute: int | None,
+    concurrent_requests: int | None,
+    tokens_per_day: int | None,
+    tokens_per_month: int | None,
+    record: str | None,
+    state_dir: Path | None,
 ) -> None:
     """Make a key and print it. It is shown this once. Running servers know it within a second."""
     from freehold.access import key_table
@@ -91,31 +94,31 @@ def create(
     print(secret)
 
 
-@app.command("list")
-def list_keys(state_dir: StateOption = None) -> None:
+@keys.command("list")
+@state_option
+def list_keys(state_dir: Path | None) -> None:
     """List the keys, revoked and expired ones too, without their secrets."""
     from freehold.access import key_table
 
     with database(state_dir) as connection:
-        keys = key_table.read_all(connection)
-    if not keys:
+        stored = key_table.read_all(connection)
+    if not stored:
         print("no keys; `freehold keys create NAME` makes one")
         return
     now_s = time.time()
     rows = [("ID", "NAME", "STATE", "CREATED", "EXPIRES", "FOR", "RECORD", "LIMITS")] + [
-        _row(key, now_s) for key in keys
+        _row(key, now_s) for key in stored
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-@app.command()
-def update(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id or name, as `freehold keys list` shows them.")],
-    record: RecordOption = None,
-    state_dir: StateOption = None,
-) -> None:
+@keys.command()
+@_key_argument
+@_record_option
+@state_option
+def update(key: str, record: str | None, state_dir: Path | None) -> None:
     """Change what is recorded of a key's requests. Running servers know it within a second."""
     from freehold.access import key_table
 
@@ -127,11 +130,10 @@ def update(
     print(f"updated {updated.key_id} ({updated.name}): record {record}")
 
 
-@app.command()
-def revoke(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id or name, as `freehold keys list` shows them.")],
-    state_dir: StateOption = None,
-) -> None:
+@keys.command()
+@_key_argument
+@state_option
+def revoke(key: str, state_dir: Path | None) -> None:
     """End a key for good. Running servers refuse it within a second; what runs already may finish."""
     from freehold.access import key_table
 

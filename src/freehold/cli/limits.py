@@ -1,25 +1,21 @@
 """``freehold limits``."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from freehold.limits import Limits, Peak
 
-Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Threads. Default: the cores it may use.", show_default=False)
-]
-Isa = Annotated[
-    str | None, typer.Option("--isa", help="Instruction-set level. Default: the best one.", show_default=False)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: bytes, operations and cycles a second.")]
-
 _LABELS = {"float32": "float32 multiply-add", "bf16": "bf16 pair products", "int8": "int8 dot products"}
 
 
-def limits(threads: Threads = None, isa: Isa = None, json: Json = False) -> None:
+@click.command()
+@click.option("--threads", type=click.IntRange(1), help="Threads. Default: the cores it may use.")
+@click.option("--isa", help="Instruction-set level. Default: the best one.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON: bytes, operations and cycles a second.")
+def limits(threads: int | None, isa: str | None, is_json: bool) -> None:
     """Measure what this machine can do at most: memory bandwidth and peaks of arithmetic. Takes about a second."""
     from freehold.backends.cpu.loading import choose_isa
     from freehold.limits import measure_limits
@@ -27,7 +23,7 @@ def limits(threads: Threads = None, isa: Isa = None, json: Json = False) -> None
     if isa is not None:
         choose_isa(isa)  # refuse before measuring
     found = measure_limits(threads, isa)
-    print(_as_json(found) if json else "\n".join(_table(found)))
+    print(_as_json(found) if is_json else "\n".join(_table(found)))
     if wrong := [name for name, peak in found.peaks.items() if not peak.holds]:
         print(
             f"freehold: {', '.join(wrong)} isn't clock x width x units; something else ran, so measure again",

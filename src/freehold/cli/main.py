@@ -1,11 +1,17 @@
 """Where the process begins: signals first, then the commands, whose imports take a moment."""
 
 import errno
+import io
 import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import click
+
+PROGRAM = "freehold"
 
 EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
@@ -21,16 +27,23 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _leave)
     else:
         signal.signal(signal.SIGTERM, _terminate)
+    from freehold.cli import streams
+
     try:
         try:
             _run_or_say()
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
         finally:
-            for stream in _streams():
-                stream.flush()
+            streams.flush()
     except BrokenPipeError:
-        _end_without_reader()
+        # End as a program does that SIGPIPE kills: whoever read the output, such as `head`, wants no more of it. The
+        # signal itself would kill at any closed connection too, and leave children and unfinished files behind.
+        streams.give_up()
+        sys.exit(EXIT_NO_READER)
+    except streams.OutputError as error:
+        streams.give_up()
+        _fail(str(error), EXIT_FAILED)
 
 
 def _run_or_say() -> None:
@@ -41,6 +54,8 @@ def _run_or_say() -> None:
     streams.settle()
     try:
         _run()
+    except streams.OutputError:
+        raise
     except FreeholdError as error:
         _fail(printable(str(error)), EXIT_FAILED if isinstance(error, EngineError) else EXIT_USER_ERROR)
     except (MemoryError, OSError, RuntimeError) as error:
@@ -50,20 +65,35 @@ def _run_or_say() -> None:
 
 
 def _run() -> None:
+    import click
+
+    from freehold import resolve
     from freehold.cli.commands import app
 
     if sys.argv[1:2] != ["serve"] and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Until here `freehold.__main__` has it: an exception may get lost in the machinery of imports.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if resolve.is_shell_completing():
+        app(prog_name=PROGRAM, complete_var=resolve.COMPLETION_VARIABLE)
     try:
-        app()
-    except SystemExit as leaving:
-        # typer ends Ctrl-C like this, without a word.
-        if leaving.code == EXIT_INTERRUPTED:
-            raise KeyboardInterrupt from None
-        if isinstance(leaving.__context__, BrokenPipeError):  # typer makes exit code 1 of it
-            raise leaving.__context__ from None
-        raise
+        # Not `app()`, which has words of its own for Ctrl-C, and exit codes for output that nobody reads.
+        with app.make_context(PROGRAM, sys.argv[1:]) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except click.ClickException as mistake:
+        _explain(mistake)
+
+
+def _explain(mistake: "click.ClickException") -> NoReturn:
+    """Say what is wrong with the command line, and where to read more."""
+    from freehold.cli import streams
+    from freehold.errors import printable
+
+    text = io.StringIO()
+    mistake.show(text)
+    streams.last_word(printable(text.getvalue()).rstrip())
+    sys.exit(mistake.exit_code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -71,24 +101,6 @@ def _fail(message: str, code: int) -> NoReturn:
 
     streams.last_word(f"freehold: {message}")
     sys.exit(code)
-
-
-def _streams() -> list[TextIO]:
-    """Standard output and error, whatever typer has put in their place."""
-    return [stream for stream in (sys.__stdout__, sys.__stderr__) if stream is not None]
-
-
-def _end_without_reader() -> NoReturn:
-    """End as a program does that SIGPIPE kills: whoever read the output, such as `head`, wants no more of it.
-
-    The signal itself would kill at any closed connection too, and leave children and unfinished files behind.
-    """
-    for stream in _streams():
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # where Python's own flush at the end may go
-    sys.exit(EXIT_NO_READER)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

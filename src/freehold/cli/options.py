@@ -1,46 +1,50 @@
-"""Options of the command line, made from the one list of settings in `freehold.resolve`."""
+"""Options that several commands have, and those made from the one list of settings in `freehold.settings`."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperCommand
+import click
 
 from freehold.errors import ConfigError
 from freehold.settings import SETTINGS, Setting
 
-ModelArgument = Annotated[
-    str | None, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.", show_default=False)
-]
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", help="TOML or YAML file with settings.", show_default=False)
-]
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of the model store; FREEHOLD_HOME sets it too.", show_default=False),
-]
+PATH = click.Path(path_type=Path)
+
+model_argument = click.argument("model", required=False, help="Store name, path, or Hugging Face id.")
+config_option = click.option("--config", type=PATH, help="TOML or YAML file with settings.")
+home_option = click.option("--home", type=PATH, help="Folder of the model store; FREEHOLD_HOME sets it too.")
+
+_LISTS = {setting.flag for setting in SETTINGS if setting.kind.is_list}
 
 
-class SettingsCommand(TyperCommand):
+class Commands(click.Group):
+    """Lists its commands in the order in which they were added, and not by the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+
+class SettingsCommand(click.Command):
     """Takes ``--served-model-name a b`` as other servers do, where MODEL stands first and can't be meant by ``b``."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread(args))
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_model_first = bool(args) and not args[0].startswith("-")
+        return super().parse_args(ctx, spread(args, _LISTS) if is_model_first else args)
 
 
-def spread(arguments: Sequence[str]) -> list[str]:
-    """Each value of a list with its flag before it."""
-    flags = {setting.flag for setting in SETTINGS if setting.kind.is_list}
-    if not arguments or arguments[0].startswith("-"):
-        return list(arguments)
+def spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
+    """Each value of a list with its flag before it.
+
+    Args:
+        lists: flags after which several values may stand.
+    """
     found: list[str] = []
     flag, num_values = "", 0
     for argument in arguments:
         if argument.startswith("-"):
-            flag, num_values = (argument if argument in flags else ""), 0
+            flag, num_values = (argument if argument in lists else ""), 0
         elif flag:
             found += [flag] if num_values else []
             num_values += 1
@@ -61,16 +65,12 @@ def with_settings(*, serve: bool, model: bool = True) -> Callable[[Callable[...,
         @wraps(command)
         def run(**arguments: Any) -> None:
             given = {chosen[name].name: arguments.pop(name) for name in chosen}
-            command(**arguments, flags={name: text for name, text in given.items() if text not in (None, [])})
+            command(**arguments, flags={name: value for name, value in given.items() if value not in (None, ())})
 
-        parameters = [
-            *(p for p in inspect.signature(command).parameters.values() if p.name != "flags"),
-            *(_parameter(name, setting) for name, setting in chosen.items()),
-        ]
-        # What typer reads. `wraps` copied those of the undecorated command.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
+        decorated: Callable[..., None] = run
+        for name, setting in reversed(chosen.items()):  # of decorators, the first is applied last
+            decorated = _option(name, setting)(decorated)
+        return decorated
 
     return decorate
 
@@ -87,17 +87,18 @@ def one_model(argument: str | None, flags: Mapping[str, Any]) -> str | None:
     return option if argument is None else argument
 
 
-def _parameter(name: str, setting: Setting) -> inspect.Parameter:
+def _option(name: str, setting: Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
     text = setting.help[:1].upper() + setting.help[1:] + "."
-    default = "" if setting.default is None else f" Default: {setting.default}."
+    if setting.default is not None:
+        text += f" Default: {setting.default}."
     if setting.is_switch:
         names = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
-        switch = typer.Option(names, help=text + default, show_default=False)
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, switch]
-        )
-    kind: Any = list[str] | None if setting.kind.is_list else str | None
-    option = typer.Option(
-        *setting.aliases, setting.flag, help=text + default, show_default=False, metavar=setting.kind.metavar
+        return click.option(names, name, default=None, help=text)
+    return click.option(
+        *setting.aliases,
+        setting.flag,
+        name,
+        help=text,
+        metavar=setting.kind.metavar,
+        multiple=setting.kind.is_list,
     )
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])

@@ -1,34 +1,27 @@
 """``freehold profile``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from freehold import resolve
+from freehold.cli.options import PATH
 from freehold.errors import ResourceError
 from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
     from freehold.observe.report import Report
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        help="Of a server that runs with --profile. Default: the one that would run here.", show_default=False
-    ),
-]
-Steps = Annotated[int | None, typer.Option(help="Steps to wait for. Default: 100.", show_default=False)]
-Seconds = Annotated[float | None, typer.Option(help="How long to wait for them. Default: 60.", show_default=False)]
-TraceFile = Annotated[
-    Path | None,
-    typer.Option(help="Also write a Chrome trace, for ui.perfetto.dev or chrome://tracing.", show_default=False),
-]
-
 _DEFAULT_STEPS = 100
 
 
-def profile(url: Url = None, steps: Steps = None, seconds: Seconds = None, trace: TraceFile = None) -> None:
+@click.command()
+@click.option("--url", help="Of a server that runs with --profile. Default: the one that would run here.")
+@click.option("--steps", type=int, help="Steps to wait for. Default: 100.")
+@click.option("--seconds", type=float, help="How long to wait for them. Default: 60.")
+@click.option("--trace", type=PATH, help="Also write a Chrome trace, for ui.perfetto.dev or chrome://tracing.")
+def profile(url: str | None, steps: int | None, seconds: float | None, trace: Path | None) -> None:
     """Show where a running server's time goes: by phase, in bytes, operations and share of the machine's limit."""
     import msgspec
 

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import typer
+import click
 
 from freehold import resolve
-from freehold.cli.recordings import RecordingArgument, recording_path
+from freehold.cli.options import PATH, Commands
+from freehold.cli.recordings import recording_argument, recording_path
 from freehold.errors import ConfigError, RecordingError, ResourceError, printable
 from freehold.setting_kinds import parse_span
 
@@ -22,36 +23,32 @@ if TYPE_CHECKING:
     from freehold.observe.record.export import ToText
     from freehold.observe.record.reader import RecordedRequest, Recording
 
-app = typer.Typer(help="Look at what a server has recorded.", no_args_is_help=True, rich_markup_mode=None)
-
 FORMATS = ("jsonl", "mooncake")
 
-SinceOption = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help="Begun after: 30m, 2h, 1d ago, or 2026-11-30T09:00 (UTC).", show_default=False),
-]
-UntilOption = Annotated[str | None, typer.Option(metavar="WHEN", help="Begun before.", show_default=False)]
-KeyOption = Annotated[str | None, typer.Option(metavar="ID", help="Of this key.", show_default=False)]
-OutcomeOption = Annotated[
-    str | None,
-    typer.Option(metavar="OUTCOME", help="finished, stopped, cancelled, failed, refused, running.", show_default=False),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", help="Whose tokens they are, for --text; default: the recorded path.", show_default=False),
-]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As `freehold record ls` names it, or a request's id.")]
-TextOption = Annotated[bool, typer.Option("--text", help="Prompts and answers as text, if they were recorded.")]
+_since_option = click.option("--since", metavar="WHEN", help="Begun after: 30m, 2h, 1d ago, or 2026-11-30T09:00 (UTC).")
+_until_option = click.option("--until", metavar="WHEN", help="Begun before.")
+_key_option = click.option("--key", metavar="ID", help="Of this key.")
+_outcome_option = click.option(
+    "--outcome", metavar="OUTCOME", help="finished, stopped, cancelled, failed, refused, running."
+)
+_text_option = click.option("--text", is_flag=True, help="Prompts and answers as text, if they were recorded.")
+_model_option = click.option("--model", help="Whose tokens they are, for --text; default: the recorded path.")
 
 
-@app.command("ls")
+@click.group(cls=Commands, no_args_is_help=True)
+def record() -> None:
+    """Look at what a server has recorded."""
+
+
+@record.command("ls")
+@recording_argument
+@_since_option
+@_until_option
+@_key_option
+@_outcome_option
+@click.option("--limit", type=click.IntRange(1), metavar="N", default=50, help="The last N.")
 def list_requests(
-    recording: RecordingArgument = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    key: KeyOption = None,
-    outcome: OutcomeOption = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The last N.")] = 50,
+    recording: Path | None, since: str | None, until: str | None, key: str | None, outcome: str | None, limit: int
 ) -> None:
     """List recorded requests, one answer a line, the newest last."""
     from freehold.observe.record.listing import COLUMNS, row
@@ -68,10 +65,12 @@ def list_requests(
     print(f"{len(found)} of {total} recorded requests", file=sys.stderr)
 
 
-@app.command()
-def show(
-    request: IdArgument, recording: RecordingArgument = None, text: TextOption = False, model: ModelOption = None
-) -> None:
+@record.command()
+@click.argument("request", metavar="ID", help="As `freehold record ls` names it, or a request's id.")
+@recording_argument
+@_text_option
+@_model_option
+def show(request: str, recording: Path | None, text: bool, model: str | None) -> None:
     """Show one request: parameters, stages, steps, and who shared them."""
     from freehold.observe.record.listing import details
 
@@ -83,21 +82,28 @@ def show(
             print(printable(line))
 
 
-@app.command()
+@record.command()
+@recording_argument
+@click.option(
+    "--format", "form", metavar="{jsonl,mooncake}", default="jsonl", help="All of it, or lengths and hashes alone."
+)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Default: standard output.")
+@_since_option
+@_until_option
+@_key_option
+@_outcome_option
+@_text_option
+@_model_option
 def export(
-    recording: RecordingArgument = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="{jsonl,mooncake}", help="All of it, or lengths and hashes alone.")
-    ] = "jsonl",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
-    ] = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    key: KeyOption = None,
-    outcome: OutcomeOption = None,
-    text: TextOption = False,
-    model: ModelOption = None,
+    recording: Path | None,
+    form: str,
+    output: Path | None,
+    since: str | None,
+    until: str | None,
+    key: str | None,
+    outcome: str | None,
+    text: bool,
+    model: str | None,
 ) -> None:
     """Write recorded requests as JSON lines, or as a trace in Mooncake's format."""
     import msgspec

@@ -1,20 +1,18 @@
 """Where commands look for a recording."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from freehold import resolve
+from freehold.cli.options import PATH
 
-RecordingArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="RECORDING",
-        help="A server's --record-dir, or one segment of it. Without it: the usual folder.",
-        show_default=False,
-    ),
-]
+recording_argument = click.argument(
+    "recording",
+    type=PATH,
+    required=False,
+    help="A server's --record-dir, or one segment of it. Without it: the usual folder.",
+)
 
 
 def recording_path(given: Path | None) -> Path:

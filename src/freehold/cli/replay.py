@@ -1,41 +1,41 @@
 """``freehold replay``."""
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from freehold import resolve
-from freehold.cli.options import ConfigOption, with_settings
-from freehold.cli.recordings import RecordingArgument, recording_path
+from freehold.cli.options import PATH, config_option, with_settings
+from freehold.cli.recordings import recording_argument, recording_path
 from freehold.errors import ConfigError, RecordingError, ResourceError, printable
 
 EXIT_DIFFERENT = 1
 
 
+@click.command()
+@recording_argument
+@config_option
+@click.option("--only", metavar="ID", help="One request, as `freehold record ls` names it.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N requests.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), metavar="N", default=64, help="Requests at once, with --timing fast."
+)
+@click.option("--timing", metavar="{fast,recorded}", default="fast", help="As fast as it goes, or each when it came.")
+@click.option("--bisect", is_flag=True, help="Repeat what differs alone, and beside what ran with it.")
+@click.option("--report", type=PATH, metavar="FILE", help="Write the result as JSON.")
 @with_settings(serve=False)
 def replay(
-    recording: RecordingArgument = None,
-    config: ConfigOption = None,
-    only: Annotated[
-        str | None,
-        typer.Option("--only", metavar="ID", help="One request, as `freehold record ls` names it.", show_default=False),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="The first N requests.", show_default=False)
-    ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at once, with --timing fast.")] = 64,
-    timing: Annotated[
-        str, typer.Option(metavar="{fast,recorded}", help="As fast as it goes, or each when it came.")
-    ] = "fast",
-    bisect: Annotated[
-        bool, typer.Option("--bisect", help="Repeat what differs alone, and beside what ran with it.")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.", show_default=False)
-    ] = None,
-    *,
+    recording: Path | None,
+    config: Path | None,
+    only: str | None,
+    limit: int | None,
+    concurrency: int,
+    timing: str,
+    bisect: bool,
+    report: Path | None,
     flags: dict[str, Any],
 ) -> None:
     """Ask again what was recorded in full, and compare ids, log probabilities and digests of logits to the bit.
@@ -70,7 +70,7 @@ def replay(
     if report is not None:
         _write(report, msgspec.json.format(msgspec.json.encode(found)))
     if found.num_differing:
-        raise typer.Exit(EXIT_DIFFERENT)
+        sys.exit(EXIT_DIFFERENT)
 
 
 def _check_writable(path: Path) -> None:

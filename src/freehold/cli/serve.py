@@ -3,31 +3,30 @@
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from freehold import logs, resolve
-from freehold.cli.options import ConfigOption, ModelArgument, one_model, with_settings
+from freehold.cli.options import SettingsCommand, config_option, model_argument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
+from freehold.cli.settings_table import settings_table
 from freehold.errors import ModelNotFoundError
 
 if TYPE_CHECKING:
     from freehold.engine.remote import ProcessEngine
 
-ShowConfig = Annotated[
-    bool, typer.Option("--show-config", help="Print every setting and where it came from, and stop.")
-]
 
-
+@click.command(cls=SettingsCommand)
+@model_argument
+@config_option
+@click.option("--show-config", is_flag=True, help="Print every setting and where it came from, and stop.")
 @with_settings(serve=True)
-def serve(
-    model: ModelArgument = None, config: ConfigOption = None, show_config: ShowConfig = False, *, flags: dict[str, Any]
-) -> None:
+def serve(model: str | None, config: Path | None, show_config: bool, flags: dict[str, Any]) -> None:
     """Serve a model behind an OpenAI-compatible HTTP API. Without MODEL: SmolLM2-135M-Instruct, fetched if missing."""
     flags = {**flags, "model": one_model(model, flags)}
     if show_config:
-        print(resolve.table(_settings(flags, config)))
+        print(settings_table(_settings(flags, config)))
         return
     with ExitStack() as running:
         engine = None

@@ -1,26 +1,28 @@
 """``freehold pull``, ``list`` and ``rm``."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from freehold import resolve
-from freehold.cli.options import HomeOption
+from freehold.cli.options import home_option
 from freehold.cli.pulling import pull as pull_model
 from freehold.errors import ConfigError, printable
 from freehold.setting_kinds import format_size
 from freehold.settings import DEFAULT_MODEL
 
-Name = Annotated[str, typer.Argument(metavar="MODEL", help="smollm2, org/name or org/name/file.gguf.")]
 
-
-def pull(model: Name = DEFAULT_MODEL, home: HomeOption = None) -> None:
+@click.command()
+@click.argument("model", default=DEFAULT_MODEL, help=f"{DEFAULT_MODEL} (the default), org/name or org/name/file.gguf.")
+@home_option
+def pull(model: str, home: Path | None) -> None:
     """Fetch a model into the store: smollm2, or org/name from Hugging Face. Goes on where it was interrupted."""
     print(pull_model(model, _home(home)))
 
 
-def list_models(home: HomeOption = None) -> None:
+@click.command("list")
+@home_option
+def list_models(home: Path | None) -> None:
     """List the models in the store, and packed weights."""
     from freehold.files import packed_cache, store
 
@@ -36,13 +38,11 @@ def list_models(home: HomeOption = None) -> None:
         print(printable(f"packed weights  {format_size(packed.size_bytes):>10}  {packed.model}  {packed.path}"))
 
 
-def rm(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="A name that `freehold list` shows.")] = None,
-    packed: Annotated[
-        bool, typer.Option("--packed", help="Remove the packed weights of all models; they are made anew when needed.")
-    ] = False,
-    home: HomeOption = None,
-) -> None:
+@click.command()
+@click.argument("model", required=False, help="A name that `freehold list` shows.")
+@click.option("--packed", is_flag=True, help="Remove the packed weights of all models; they are made anew when needed.")
+@home_option
+def rm(model: str | None, packed: bool, home: Path | None) -> None:
     """Remove a model from the store, or packed weights."""
     from freehold.files import packed_cache, store
 

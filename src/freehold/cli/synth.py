@@ -3,10 +3,11 @@
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
 
+from freehold.cli.options import PATH
 from freehold.cli.pulling import progress_bar
 from freehold.errors import ConfigError
 from freehold.foreign_json import NOT_JSON
@@ -14,14 +15,14 @@ from freehold.foreign_json import NOT_JSON
 if TYPE_CHECKING:
     from freehold.synth import SynthConfig
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="A .gguf file, or a directory for safetensors.")]
-Preset = Annotated[str | None, typer.Option("--preset", help="Sizes by name; an unknown one lists all.")]
-Sizes = Annotated[Path | None, typer.Option("--sizes", help="JSON file with the sizes of the model.")]
-TypeOption = Annotated[str, typer.Option("--dtype", help="Type of the matrices: F32, F16, BF16, Q8_0, Q4_1, Q4_0.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same weights.")]
 
-
-def synth(out: Out, preset: Preset = None, sizes: Sizes = None, dtype: TypeOption = "BF16", seed: Seed = 0) -> None:
+@click.command()
+@click.argument("out", type=PATH, help="A .gguf file, or a directory for safetensors.")
+@click.option("--preset", help="Sizes by name; an unknown one lists all.")
+@click.option("--sizes", type=PATH, help="JSON file with the sizes of the model.")
+@click.option("--dtype", default="BF16", help="Type of the matrices: F32, F16, BF16, Q8_0, Q4_1, Q4_0.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="The same seed gives the same weights.")
+def synth(out: Path, preset: str | None, sizes: Path | None, dtype: str, seed: int) -> None:
     """Write a random-weight checkpoint of any size: it loads, serves and costs like a real one, and says nothing."""
     from freehold.files.tensors import DType
     from freehold.synth import GGUF_DTYPES, PRESETS, write_checkpoint

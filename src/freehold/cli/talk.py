@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from freehold import resolve
 from freehold.cli.batch import answer_all, read_prompts
 from freehold.cli.conversation import check_text, converse, read_input, say, user
-from freehold.cli.options import ConfigOption, ModelArgument, one_model, with_settings
+from freehold.cli.options import PATH, config_option, model_argument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
 from freehold.errors import ConfigError, EngineError
 from freehold.settings import SETTINGS_BY_NAME
@@ -25,50 +25,50 @@ TEMPERATURE = 0.7
 TOP_P = 0.9
 """Less than the API's 1.0, which lets small models ramble."""
 
-Temperature = Annotated[float, typer.Option(help="0 takes the likeliest token each time.")]
-TopP = Annotated[float, typer.Option(help="Choose among the likeliest tokens that have this share together.")]
-MaxTokens = Annotated[
-    int | None, typer.Option(help="Tokens of an answer. Default: what the context holds.", show_default=False)
-]
-SeedOption = Annotated[int | None, typer.Option(help="Makes answers repeatable.", show_default=False)]
-System = Annotated[str | None, typer.Option(help="A system message before the chat.", show_default=False)]
-Url = Annotated[
-    str | None, typer.Option(help="Talk to a running server instead of loading the model here.", show_default=False)
-]
-Prompt = Annotated[
-    str | None,
-    typer.Argument(metavar="PROMPT", help="What to say; - reads it from standard input.", show_default=False),
-]
-Prompts = Annotated[
-    Path | None,
-    typer.Option(
-        help='A file with a prompt a line instead; in a .jsonl file a string, {"prompt": …} or {"messages": […]}.',
-        show_default=False,
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        help="Where their answers go, as JSON lines. Run again, it goes on with what is missing.", show_default=False
-    ),
-]
-Raw = Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")]
+_temperature_option = click.option(
+    "--temperature", type=float, default=TEMPERATURE, help="0 takes the likeliest token each time."
+)
+_top_p_option = click.option(
+    "--top-p", type=float, default=TOP_P, help="Choose among the likeliest tokens that have this share together."
+)
+_max_tokens_option = click.option(
+    "--max-tokens", type=int, help="Tokens of an answer. Default: what the context holds."
+)
+_seed_option = click.option("--seed", type=int, help="Makes answers repeatable.")
+_system_option = click.option("--system", help="A system message before the chat.")
 
 
+@click.command()
+@click.argument("model", help="Store name, path, or Hugging Face id.")
+@click.argument("prompt", required=False, help="What to say; - reads it from standard input.")
+@click.option(
+    "--prompts",
+    type=PATH,
+    help='A file with a prompt a line instead; in a .jsonl file a string, {"prompt": …} or {"messages": […]}.',
+)
+@click.option(
+    "--output", type=PATH, help="Where their answers go, as JSON lines. Run again, it goes on with what is missing."
+)
+@_temperature_option
+@_top_p_option
+@_max_tokens_option
+@_seed_option
+@_system_option
+@click.option("--raw", is_flag=True, help="Continue the text as it is, without chat template.")
+@config_option
 @with_settings(serve=False, model=False)
 def run(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Store name, path, or Hugging Face id.")],
-    prompt: Prompt = None,
-    prompts: Prompts = None,
-    output: Output = None,
-    temperature: Temperature = TEMPERATURE,
-    top_p: TopP = TOP_P,
-    max_tokens: MaxTokens = None,
-    seed: SeedOption = None,
-    system: System = None,
-    raw: Raw = False,
-    config: ConfigOption = None,
-    *,
+    model: str,
+    prompt: str | None,
+    prompts: Path | None,
+    output: Path | None,
+    temperature: float,
+    top_p: float,
+    max_tokens: int | None,
+    seed: int | None,
+    system: str | None,
+    raw: bool,
+    config: Path | None,
     flags: dict[str, Any],
 ) -> None:
     """Answer one prompt, or a file of prompts, and stop."""
@@ -90,17 +90,25 @@ def run(
         say(_answer(llm, text if raw else [*_system(system), user(text)], params))
 
 
+@click.command()
+@model_argument
+@click.option("--url", help="Talk to a running server instead of loading the model here.")
+@_temperature_option
+@_top_p_option
+@_max_tokens_option
+@_seed_option
+@_system_option
+@config_option
 @with_settings(serve=False)
 def chat(
-    model: ModelArgument = None,
-    url: Url = None,
-    temperature: Temperature = TEMPERATURE,
-    top_p: TopP = TOP_P,
-    max_tokens: MaxTokens = None,
-    seed: SeedOption = None,
-    system: System = None,
-    config: ConfigOption = None,
-    *,
+    model: str | None,
+    url: str | None,
+    temperature: float,
+    top_p: float,
+    max_tokens: int | None,
+    seed: int | None,
+    system: str | None,
+    config: Path | None,
     flags: dict[str, Any],
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer; /exit or Ctrl-D leaves; /new starts over; /help lists all."""

@@ -2,9 +2,9 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from freehold import resolve
 from freehold.errors import FreeholdError, ResourceError
@@ -17,25 +17,20 @@ if TYPE_CHECKING:
     from freehold.cli.top_frame import Past
     from freehold.serve.live.schema import LiveAnswer
 
-Url = Annotated[
-    str | None, typer.Option(help="Of a running server. Default: the one that would run here.", show_default=False)
-]
-ApiKey = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KEY",
-        help="A key for metrics; default: the first in FREEHOLD_API_KEY. Other users of the machine see flags.",
-        show_default=False,
-    ),
-]
-Once = Annotated[bool, typer.Option("--once", help="Print one frame and stop.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the server answers and stop.")]
-
 REFRESH_S = 1.0
 TIMEOUT_S = 10.0
 
 
-def top(url: Url = None, api_key: ApiKey = None, once: Once = False, as_json: AsJson = False) -> None:
+@click.command()
+@click.option("--url", help="Of a running server. Default: the one that would run here.")
+@click.option(
+    "--api-key",
+    metavar="KEY",
+    help="A key for metrics; default: the first in FREEHOLD_API_KEY. Other users of the machine see flags.",
+)
+@click.option("--once", is_flag=True, help="Print one frame and stop.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the server answers and stop.")
+def top(url: str | None, api_key: str | None, once: bool, as_json: bool) -> None:
     """Watch a running server: what limits it, requests, latencies, KV cache, keys. Ctrl-C ends it."""
     from freehold.cli.remote_server import RemoteServer, local_url
 

@@ -3,30 +3,26 @@
 import csv
 import sys
 from datetime import date
-from typing import Annotated
+from pathlib import Path
 
-import typer
+import click
 
 from freehold.access.keys import ANYONE, KeyId
 from freehold.access.usage import FIELDS, OUTCOMES, Account, Usage
-from freehold.cli.keys import StateOption, database
+from freehold.cli.keys import database, state_option
 from freehold.errors import ConfigError, printable
 
 BY = ("day", "key", "model")
 
-Day = Annotated[str | None, typer.Option(metavar="DAY", help="A day such as 2026-11-30 (UTC).", show_default=False)]
 
-
-def usage(
-    by: Annotated[str, typer.Option(metavar="A,B", help=f"What a line is for: any of {', '.join(BY)}.")] = "key",
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only of the key with this id or name.", show_default=False)
-    ] = None,
-    since: Day = None,
-    until: Day = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, for other programs.")] = False,
-    state_dir: StateOption = None,
-) -> None:
+@click.command()
+@click.option("--by", metavar="A,B", default="key", help=f"What a line is for: any of {', '.join(BY)}.")
+@click.option("--key", metavar="KEY", help="Only of the key with this id or name.")
+@click.option("--since", metavar="DAY", help="The first day, such as 2026-11-30 (UTC).")
+@click.option("--until", metavar="DAY", help="The last day.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, for other programs.")
+@state_option
+def usage(by: str, key: str | None, since: str | None, until: str | None, as_csv: bool, state_dir: Path | None) -> None:
     """Show requests and tokens by key, day or model. A running server writes what was used within a second."""
     from freehold.access import key_table
     from freehold.access import usage as usage_table

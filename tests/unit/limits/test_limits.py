@@ -125,9 +125,7 @@ def test_cache_sizes_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr("sys.argv", ["freehold", "limits", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
+    main()
 
 
 def test_command_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

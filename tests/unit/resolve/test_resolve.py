@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from freehold import resolve
+from freehold.cli.settings_table import settings_table
 from freehold.config import EngineConfig
 from freehold.errors import ConfigError, ModelNotFoundError, ResourceError
 from freehold.machine import Machine
@@ -156,7 +157,7 @@ def test_lists_can_be_written_in_several_ways(model: Path, tmp_path: Path, text:
     names = ("a-first-key", "a-second-key", "a-third-key")[:values]
     assert resolved.serve.api_keys == names
     assert (resolved.serve.served_model_name, *resolved.serve.model_aliases) == names
-    assert "first" not in next(row for row in resolve.table(resolved.values).splitlines() if row.startswith("api_key"))
+    assert "first" not in next(row for row in settings_table(resolved.values).splitlines() if row.startswith("api_key"))
 
 
 @pytest.mark.parametrize("text", ["[1]", "[true]", '["a-first-key", ""]', "{}", "[]", '[["a-first-key"]]'])
@@ -254,7 +255,7 @@ def test_file_that_is_missing(model: Path, tmp_path: Path) -> None:
 def test_settings_can_be_shown_without_a_model() -> None:
     values = resolve.settings_without_model({"port": "7"}, machine=MACHINE)
     assert list(values) == [setting.name for setting in SETTINGS], "every setting has a row"
-    rows = resolve.table(values).splitlines()
+    rows = settings_table(values).splitlines()
     assert all(len(row.split()) >= 3 for row in rows), rows
     assert values["port"] == resolve.Value(7, "--port")
     assert values["isa"].value == values["max_model_len"].value == "auto"

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.resolve.test_resolve import MACHINE
 
 from freehold import resolve
+from freehold.cli.settings_table import settings_table
 from freehold.config import TracingConfig
 from freehold.errors import ConfigError
 from freehold.settings import SETTINGS
@@ -120,7 +121,7 @@ def test_headers_are_not_shown(tmp_path: Path) -> None:
     model = tmp_path / "tiny.gguf"
     model.write_bytes(bytes(1000))
     flags = {"model": str(model), "otlp_traces_endpoint": URL, "otlp_traces_headers": "authorization=Basic hush"}
-    table = resolve.table(resolve.serve_config(flags, machine=MACHINE).values)
+    table = settings_table(resolve.serve_config(flags, machine=MACHINE).values)
     assert "hush" not in table
     assert URL in table
     with pytest.raises(ConfigError) as refused:
