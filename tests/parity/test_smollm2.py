@@ -66,7 +66,7 @@ def check(kind: Kind, found: Divergence) -> None:
 
 
 @pytest.mark.parametrize("kind", [REFERENCE[0], *(kind for kind in CPU if kind.kv_dtype == "bf16")], ids=str)
-def test_a_few_positions(kind: Kind, smollm2_path, truth_of) -> None:
+def test_a_few_positions(kind: Kind, smollm2_path, truth_of) -> None:  # q-02
     found = measure(smollm2_path, kind, truth_of(24))
     assert found.num_positions == 72
     # so few positions say little about averages: this sees gross faults only

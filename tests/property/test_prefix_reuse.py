@@ -259,6 +259,7 @@ def preempting(run: Run) -> None:
 def test_evictions_lost_lookups_and_preemptions_change_nothing(
     fault, guess_rate: float | None, num_blocks: int
 ) -> None:
+    """kv-02."""
     source = random.Random(5)
     cases = [
         Case(

@@ -106,7 +106,7 @@ def test_aborts_in_every_state_leave_nothing() -> None:
 @pytest.mark.parametrize("budget", [1, 7, 64])
 @pytest.mark.parametrize("guess_rate", [None, 0.5])
 def test_a_pool_that_just_holds_the_largest_request_finishes_all(budget: int, guess_rate: float | None) -> None:
-    """kv-03: sixteen that all want the whole pool, and want their next block in the same step."""
+    """kv-03, kv-04: sixteen that all want the whole pool, and want their next block in the same step."""
     cases = [Case(num_prompt=8, num_answer=56, max_tokens=56, stops=False) for _ in range(16)]
     trace = Trace(cases, num_blocks=16, block_size=4, max_num_seqs=16, budget=budget, guess_rate=guess_rate)
     run = Run(trace).run()

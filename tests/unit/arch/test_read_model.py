@@ -72,7 +72,7 @@ def test_a_leftover_tensor_is_named(form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
-def test_every_key_is_read_or_stops_the_load(form) -> None:
+def test_every_key_is_read_or_stops_the_load(form) -> None:  # rp-02
     with pytest.raises(UnsupportedModelError, match=r"'logit_soft_cap' = 30\.0"):
         read_model(model(form, logit_soft_cap=30.0))
     read_model(model(form, some_future_option=None))

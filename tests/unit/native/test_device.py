@@ -211,6 +211,7 @@ def test_closing_does_not_wait_for_masks(open_device) -> None:
 
 @pytest.mark.parametrize("kv_dtype", ["f32", "bf16", "int8"])
 def test_a_block_takes_the_bytes_that_start_up_counts(open_device, kv_dtype) -> None:
+    """pl-01, pl-02: of a model whose heads are larger than its width divided by their number."""
     for backend in ("cpu", "reference"):
         runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0), backend, kv_dtype=kv_dtype, block_size=48)
         assert len(runner.backend.read_block(0)) == kv_block_bytes(SMALL, 48, kv_dtype)
