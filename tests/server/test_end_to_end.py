@@ -346,8 +346,9 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM]
 def test_signal_at_any_moment_of_the_start(
     smollm2_path: Path, number: signal.Signals, delays_s: tuple[float, ...]
 ) -> None:  # op-07
-    # Begins where Python has started and runs the first line of ours.
-    code = "import sys; from freehold.cli.main import main; print(flush=True); main()"
+    # Begins where Python has started and our first lines have run, which mind the signals.
+    code = "from freehold.cli import main; run = main._run_or_say;"
+    code += "main._run_or_say = lambda: (print(flush=True), run()); main.main()"
     command = [sys.executable, "-c", code, "serve", str(smollm2_path), "--port", "0"]
     for delay_s in delays_s:
         process = processes.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
