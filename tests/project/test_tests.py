@@ -2,10 +2,13 @@
 
 import ast
 import functools
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import processes
 
 TESTS = Path(__file__).parents[1]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -90,3 +93,9 @@ def test_processes_are_started_where_they_end_with_the_test() -> None:
         if isinstance(node, ast.Call) and called(node) in {"Popen", "create_subprocess_exec", "create_subprocess_shell"}
     ]
     assert not started, "tests.processes.start ends them"
+
+
+def test_processes_that_go_on_are_ended() -> None:
+    with processes.ending():
+        process = processes.start([sys.executable, "-c", "import time; time.sleep(3600)"])
+    assert process.returncode == -signal.SIGKILL

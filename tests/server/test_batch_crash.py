@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,12 @@ def run_through_kills(model: Path, state: Path, num_lines: int, num_kills: int) 
     assert batch.output_file_id is not None
     answers = [json.loads(text) for text in served.client.files.content(batch.output_file_id).text.splitlines()]
     assert [answer["custom_id"] for answer in answers] == [entry["custom_id"] for entry in lines], "each once, in order"
-    for answer, entry in zip(answers, lines, strict=True):
-        over_http = httpx.post(f"{served.url}{TEXT}", json=entry["body"], timeout=TIMEOUT_S).json()
-        assert answer["response"]["body"]["choices"] == over_http["choices"]
+    with ThreadPoolExecutor(8) as pool:
+        over_http = pool.map(
+            lambda entry: httpx.post(f"{served.url}{TEXT}", json=entry["body"], timeout=TIMEOUT_S).json(), lines
+        )
+        for answer, expected in zip(answers, over_http, strict=True):
+            assert answer["response"]["body"]["choices"] == expected["choices"]
     assert {path.name for path in (state / "batches" / "files").iterdir()} == {file_id, batch.output_file_id}
     served.process.send_signal(signal.SIGTERM)
     served.client.close()
