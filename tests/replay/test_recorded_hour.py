@@ -24,6 +24,11 @@ NUM_LONG = 8
 """Answers at once that outgrow the cache together, so that some are preempted."""
 
 
+def answered(load: MixedLoad) -> set[str]:
+    """Kinds of requests of which some were answered."""
+    return {kind for kind, end in load.ends if end in {"200", "left"}}
+
+
 @pytest.fixture(scope="module")
 def folder(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hour")
@@ -40,11 +45,11 @@ def folder(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     killing.start()
     load.run(num_requests=NUM_REQUESTS // 2)
     killing.join()
+    while not set(KINDS) <= answered(load):  # the engine's death may have met all of a kind
+        load.run(num_requests=16)
     batch.join()
     load.close()
     served.stop()
-    kinds = {kind for kind, end in load.ends if end in {"200", "left"}}
-    assert set(KINDS) <= kinds
     assert load.ends["batch line", "completed"] == NUM_LINES
     return folder
 
@@ -54,7 +59,8 @@ def replay(folder: Path, tmp_path: Path, *flags: str) -> tuple[int, dict[str, An
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "freehold", "replay", str(folder), "--report", str(file), *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert not ended.stderr, ended.stderr
+    said = [line for line in ended.stderr.splitlines() if "WARNING the KV cache is too small" not in line]
+    assert not said, "its cache is as small as the server's was, and nothing else is to be said"
     return ended.returncode, json.loads(file.read_text()), ended.stdout
 
 
