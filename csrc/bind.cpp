@@ -211,6 +211,7 @@ void bind_device(nb::module_& m) {
         .def("submit", submit, "step_id"_a, "columns"_a, "rules"_a, "token_ids"_a, "block_ids"_a, "more_ids"_a,
              "biases"_a)
         .def("sample", sample_rows, "step_id"_a, "rows"_a, "counts"_a, "masks"_a)
+        .def("wait", &Device::wait, "step_id"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("collect", collect, "step_id"_a)
         .def("copy_blocks", copy_blocks, "pairs"_a)
         .def("read_block", read_block, "block_id"_a)

@@ -109,11 +109,13 @@ void Device::submit(Step step) {
         } catch (...) {
             pending->error = std::current_exception();
         }
+        bool awaited;
         {
             const std::lock_guard lock(mutex_);
             pending->done = true;
+            awaited = pending->step.id >= awaited_id_;
         }
-        work_done_.notify_all();
+        if (awaited) work_done_.notify_all();
     });
 }
 
@@ -128,14 +130,25 @@ void Device::sample(std::int64_t step_id, Masks masks) {
     work_came_.notify_all();
 }
 
+std::shared_ptr<Device::Pending> Device::when_done(std::int64_t step_id, std::unique_lock<std::mutex>& lock) {
+    const auto found = pending_.find(step_id);
+    if (found == pending_.end()) throw std::invalid_argument("no such step: " + std::to_string(step_id));
+    const std::shared_ptr<Pending> pending = found->second;
+    awaited_id_ = step_id;
+    work_done_.wait(lock, [&] { return pending->done; });
+    return pending;
+}
+
+void Device::wait(std::int64_t step_id) {
+    std::unique_lock lock(mutex_);
+    when_done(step_id, lock);
+}
+
 StepOutput Device::collect(std::int64_t step_id) {
     std::shared_ptr<Pending> pending;
     {
         std::unique_lock lock(mutex_);
-        const auto found = pending_.find(step_id);
-        if (found == pending_.end()) throw std::invalid_argument("no such step: " + std::to_string(step_id));
-        pending = found->second;
-        work_done_.wait(lock, [&] { return pending->done; });
+        pending = when_done(step_id, lock);
         pending_.erase(step_id);
     }
     if (pending->error) std::rethrow_exception(pending->error);

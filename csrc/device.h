@@ -38,6 +38,8 @@ class Device {
 
     void submit(Step step);
     void sample(std::int64_t step_id, Masks masks);
+    // Returns when a submitted step, and so all before it, has run or failed.
+    void wait(std::int64_t step_id);
     // Waits. Throws what the step threw.
     StepOutput collect(std::int64_t step_id);
     // Runs `work` on the driver thread after all submitted steps; does not wait.
@@ -73,6 +75,8 @@ class Device {
     void check(const Step& step) const;
     void fill_fed_inputs(Step& step) const;
     double wait_for_masks(Pending& pending);
+    // With the lock held.
+    std::shared_ptr<Pending> when_done(std::int64_t step_id, std::unique_lock<std::mutex>& lock);
 
     std::unique_ptr<Model> model_;
     const KernelTable& kernels_;
@@ -90,6 +94,7 @@ class Device {
     std::condition_variable work_done_;
     std::deque<std::function<void()>> queue_;
     std::map<std::int64_t, std::shared_ptr<Pending>> pending_;
+    std::int64_t awaited_id_ = 0;  // steps before this one wake nobody
     bool closing_ = false;
     std::thread driver_;
 };

@@ -12,7 +12,9 @@
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
-constexpr int kPrefetchBytes = 4096;
+// Of a single row: far enough that memory is kept busy by two threads. Half of it costs a tenth of the speed.
+constexpr int kPrefetchBytes = 8192;
+
 // One row's quantized activations, and how far the next row's are.
 struct Int8Rows {
     const std::int8_t* q;

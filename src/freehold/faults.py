@@ -40,6 +40,7 @@ class Switch(Enum):
 
     PREEMPT = "before a step is planned, all running requests but the first are preempted"
     EVICT = "before a step is planned, all cached blocks that nobody holds are evicted"
+    ROUNDS = "rounds have as many steps as any may have, however long these take"
     CHECK = "after a step is applied, all accounts of scheduler and blocks are compared"
 
 

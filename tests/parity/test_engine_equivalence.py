@@ -22,9 +22,11 @@ from kinds import CPU, INT8_KV, REAL, REFERENCE, Kind
 from tiny_models import token_ids
 
 from freehold.faults import EveryNth, Forced, Switch, armed
+from freehold.sched.plan import StepPlan
 
 BUDGETS = [1, 7, 16, 17, 64, 1024]
 NUM_NEIGHBOURS = [1, 2, 5, 16, 32]
+NUM_PLAIN = 3  # the first of `SAMPLINGS` need nothing of the host
 
 MODELS = [("llama-llama3-rope", "Q4_0"), ("mistral-window", "Q8_0"), ("qwen2-window", "hf"), ("qwen3", "F16")]
 TINY_CASES = [
@@ -46,6 +48,18 @@ def check_forced(path: Path, kind: Kind, truth: list[Answer]) -> None:
             assert engine._core._scheduler.num_preemptions > 2 * len(LENGTHS)
 
 
+def check_rounds(path: Path, kind: Kind, truth: list[Answer]) -> None:
+    """Several steps are submitted before the first is collected, wherever that may be."""
+    with started(path, kind) as engine, armed(Forced(Switch.ROUNDS)):
+        waited_for: list[StepPlan] = []
+        runner, wait = engine._core._runner, engine._core._runner.wait
+        runner.wait = lambda plan: (waited_for.append(plan), wait(plan))[1]  # type: ignore[method-assign]
+        wanted = requests(engine.info.vocab_size)
+        plain = [i for i in range(len(wanted)) if i % len(SAMPLINGS) < NUM_PLAIN]
+        assert answers(engine, [wanted[i] for i in plain]) == [truth[i] for i in plain]
+        assert waited_for, "every round had one step"
+
+
 def check_matrix(path: Path, kind: Kind) -> None:
     """Every way to run the requests, one thing changed at a time."""
     truth = alone(path, kind)
@@ -55,6 +69,7 @@ def check_matrix(path: Path, kind: Kind) -> None:
     assert together(path, kind, block_size=48, max_num_batched_tokens=64) == truth, "another block size"
     assert together(path, kind, max_num_batched_tokens=32, **smallest_pool(path, kind)) == truth, "the smallest pool"
     check_forced(path, kind, truth)
+    check_rounds(path, kind, truth)
     check_siblings(path, kind)
     if kind.backend == "cpu":
         assert together(path, kind, num_threads=2) == truth, "two threads"

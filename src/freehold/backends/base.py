@@ -254,6 +254,11 @@ class Backend(Protocol):
         exactly the deferred rows. A step with a deferred row can be collected only afterwards."""
         ...
 
+    def wait(self, step_id: StepId) -> None:
+        """Wait for a submitted step, and so for all before it, whether they fail or not. None of them may wait for
+        masks. Raises nothing."""
+        ...
+
     def collect(self, step_id: StepId) -> StepResult:
         """Wait for a step and return its results. Each step is collected once, in order.
 

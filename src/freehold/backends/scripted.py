@@ -173,6 +173,11 @@ class ScriptedBackend:
             self._masks[step_id] = masks
             self._changed.notify_all()
 
+    def wait(self, step_id: StepId) -> None:
+        """Wait for a step."""
+        with self._changed:
+            self._changed.wait_for(lambda: step_id in self._done)
+
     def collect(self, step_id: StepId) -> StepResult:
         """Wait for a step. Raises what its script wants it to, or `ContractError`."""
         self._referee.collected(step_id)

@@ -1,4 +1,4 @@
-"""The engine's loop: plan → submit → collect the step before → apply. It runs in a thread of its own."""
+"""The engine's loop: plan → submit → collect the round before → apply. It runs in a thread of its own."""
 
 import logging
 import threading
@@ -12,6 +12,7 @@ from freehold.engine.grammars import Compiled, Grammars
 from freehold.engine.masks import Masks
 from freehold.engine.place import LoopPlace
 from freehold.engine.profiling import Profiling
+from freehold.engine.rounds import Rounds
 from freehold.engine.runner import Runner
 from freehold.engine.snapshot import LoopCounts, Snapshots
 from freehold.engine.steps import StepReports
@@ -85,6 +86,7 @@ class Core:
 
     Args:
         publish: takes the events of one step, in order. Called in the core's thread; must not block or raise.
+        rounds: says how many steps a round has. Most have one.
         profiling: over the same runner.
         steps: tells of steps.
         clock: seconds, monotonic.
@@ -94,6 +96,7 @@ class Core:
         self,
         scheduler: Scheduler,
         runner: Runner,
+        rounds: Rounds,
         publish: Publish,
         profiling: Profiling,
         steps: StepReports,
@@ -106,6 +109,7 @@ class Core:
         self._runner = runner
         self._masks = Masks(scheduler.limits.vocab_size)
         self._grammars = Grammars(self.inbox.put)
+        self._rounds = rounds
         self._publish = publish
         self._profiling = profiling
         self._steps = steps
@@ -113,7 +117,7 @@ class Core:
         self._counts = LoopCounts(clock)
         self._snapshots = Snapshots(scheduler, self._counts, clock)
         self._deadline_s: float | None = None  # set once draining
-        self._running: StepPlan | None = None  # submitted, not yet collected
+        self._running: list[StepPlan] = []  # a round of steps, submitted and not yet collected
 
     def run(self) -> None:
         """Serve until drained. A fault that can't be confined to some requests ends the loop; `progress` then says so,
@@ -123,18 +127,13 @@ class Core:
             while self._take_messages():
                 if overdue := self._scheduler.end_overdue():
                     self._tell(overdue)
-                self._enter("plan", Point.PLAN)
-                planned = self._scheduler.plan()
-                if planned.rows:
-                    self._enter("submit", Point.SUBMIT)
-                    self._runner.submit(planned)
-                    self._counts.submitted(self._scheduler.counts.submitted)
-                    self._profiling.submitted(planned.step_id)
-                elif self._running is None and self._scheduler.has_work and not self._scheduler.only_holds:
+                planned = self._submit_round()
+                if not planned and not self._running and self._scheduler.has_work and not self._scheduler.only_holds:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
                 self._finish_running()
-                self._bring_masks(planned)
-                self._running = planned if planned.rows else None
+                if len(planned) == 1:  # rows that need masks are alone in their round
+                    self._bring_masks(planned[0])
+                self._running = planned
                 self._snapshots.take_if_due()
         except Exception as error:
             _log.exception("the engine failed")
@@ -158,11 +157,35 @@ class Core:
         reach(Point.CLOSE)
         self._runner.close()
 
+    def _submit_round(self) -> list[StepPlan]:
+        """Plan and submit the next steps; none if there is nothing to compute now."""
+        planned: list[StepPlan] = []
+        num_steps = 1
+        while len(planned) < num_steps:
+            self._enter("plan", Point.PLAN)
+            plan = self._scheduler.plan()
+            if not plan.rows:
+                break
+            self._enter("submit", Point.SUBMIT)
+            self._runner.submit(plan)
+            self._counts.submitted(self._scheduler.counts.submitted)
+            self._profiling.submitted(plan.step_id)
+            if not planned:
+                num_steps = self._rounds.num_steps(plan)
+            planned.append(plan)
+        return planned
+
     def _finish_running(self) -> None:
-        """Collect the step that was submitted before the newest, and apply what it produced."""
-        if self._running is None:
-            return
-        plan, self._running = self._running, None
+        """Collect the steps that were submitted before the newest round, and apply what they produced."""
+        plans, self._running = self._running, []
+        if len(plans) > 1:
+            self._enter("collect")
+            with self._snapshots.resting():
+                self._runner.wait(plans[-1])
+        for plan in plans:
+            self._finish(plan)
+
+    def _finish(self, plan: StepPlan) -> None:
         try:
             self._enter("collect")
             with self._snapshots.resting():

@@ -33,6 +33,10 @@ class Runner:
         """Let the deferred rows of a submitted step sample: row → masks, as `Backend.sample` takes them."""
         self._backend.sample(plan.step_id, masks)
 
+    def wait(self, plan: StepPlan) -> None:
+        """Wait for a step, and so for all before it."""
+        self._backend.wait(plan.step_id)
+
     def collect(self, plan: StepPlan) -> list[RowOutcome]:
         """Wait for a step.
 

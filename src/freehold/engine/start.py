@@ -16,6 +16,7 @@ from freehold.config import EngineConfig
 from freehold.engine.core import Core, Publish
 from freehold.engine.place import Stage
 from freehold.engine.profiling import OnProfile, Profiling
+from freehold.engine.rounds import Rounds
 from freehold.engine.runner import Runner
 from freehold.engine.steps import OnStep, StepReports
 from freehold.errors import ConfigError, ResourceError
@@ -245,7 +246,9 @@ def _assemble(
         except BaseException:
             backend.close()
             raise
-    return Loaded(Core(scheduler, runner, outlets.publish, profiling, StepReports(outlets.on_step)), info, limits)
+    rounds = Rounds(scheduler, pace)
+    core = Core(scheduler, runner, rounds, outlets.publish, profiling, StepReports(outlets.on_step))
+    return Loaded(core, info, limits)
 
 
 def _check_sizes(config: EngineConfig) -> None:

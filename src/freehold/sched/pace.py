@@ -13,14 +13,19 @@ class StepPace:
 
     Args:
         target_s: what a step may last while answers grow.
+
+    Attributes:
+        newest_s: how long the newest step has run; 0 before the first.
     """
 
     def __init__(self, target_s: float) -> None:
         self._target_s = target_s
         self._token_s: float | None = None
+        self.newest_s = 0.0
 
     def observe(self, num_tokens: int, run_s: float) -> None:
         """A step of so many tokens has run for so long."""
+        self.newest_s = run_s
         if num_tokens < _COUNTED_TOKENS:
             return
         token_s = run_s / num_tokens

@@ -47,6 +47,11 @@ class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
         """Tokens that the row computes."""
         return len(self.token_ids) + (1 if self.fed_by else 0)
 
+    @property
+    def is_plain_decode(self) -> bool:
+        """It samples one id after one input, and needs nothing of the host for that but the ids before."""
+        return self.num_sampled == 1 == self.num_inputs and not self.deferred and self.context_buffer is None
+
 
 class StepPlan(msgspec.Struct, frozen=True):
     """The rows of one step, at most one a request. A plan without rows is never submitted.

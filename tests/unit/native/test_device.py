@@ -306,3 +306,21 @@ def test_a_profile_keeps_within_its_room(open_device) -> None:
         assert len(found.spans) <= max_spans
         assert (found.num_lost_spans > 0) == (max_spans > 0)
         assert (found.busy.sum(axis=(0, 2)) > 0).all()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_waiting_for_a_step_is_waiting_for_all_before_it(open_device, backend) -> None:
+    """Also where one of them fails, which only `collect` tells."""
+    weights = make_weights(SMALL, DType.F32)
+    runner = open_device(SMALL, weights, backend, kv_dtype="f32")
+    ids, table = prompt(SMALL, 40), blocks(0, 4)
+    expected = forced(runner, ids, table, 10)
+    steps = [runner.submit(Row(at, ids[at : at + 10], table, 0, want_logits=True)) for at in (0, 10)]
+    malformed = runner.submit(Row(0, [0], table, 1, SEEDED, fed_by=FedBy(StepId(999), 0)))
+    steps.append(runner.submit(Row(20, ids[20:30], table, 0, want_logits=True)))
+    runner.backend.wait(steps[-1])
+    found = [runner.backend.collect(step).rows[0].logits for step in steps[:2]]
+    with pytest.raises(Exception, match="999"):
+        runner.backend.collect(malformed)
+    found.append(runner.backend.collect(steps[2]).rows[0].logits)
+    assert np.array_equal(np.concatenate(found), expected[:30])

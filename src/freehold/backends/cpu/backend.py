@@ -91,6 +91,10 @@ class CpuBackend:
         self._device.sample(step_id, list(masks), counts, np.concatenate(list(masks.values()), dtype=np.uint32))
         self._waiting[step_id] = {}
 
+    def wait(self, step_id: StepId) -> None:
+        """Wait for a step. The calling thread sleeps until then, whatever ends before."""
+        self._device.wait(step_id)
+
     def collect(self, step_id: StepId) -> StepResult:
         """Wait for a step. Raises StepError if it failed, ValueError if it isn't the oldest or still lacks masks."""
         if step_id != next(iter(self._waiting), None):

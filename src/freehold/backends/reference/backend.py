@@ -116,6 +116,12 @@ class ReferenceBackend:
         pending.masks = dict(masks)
         pending.masks_came.set()
 
+    def wait(self, step_id: StepId) -> None:
+        """Wait for a step."""
+        result = self._pending[step_id].result
+        assert result is not None
+        result.exception()
+
     def collect(self, step_id: StepId) -> StepResult:
         """Wait for a step. Raises StepError if it failed, ValueError if it isn't the oldest or still lacks masks."""
         if step_id != next(iter(self._pending), None):
