@@ -81,7 +81,8 @@ def start(config: EngineConfig, stopwatch: Stopwatch, end: socket.socket) -> Loa
         if events:
             channel.send(Events(tuple(events)))
 
-    loaded = load(config, publish=stopwatch.timed("send", publish), on_profile=lambda _end: None)
+    sending = stopwatch.timed("send", publish)
+    loaded = load(config, publish=sending, on_profile=lambda _end: None, on_step=lambda _rows: None)
     scheduler, runner = loaded.core._scheduler, loaded.core._runner
     scheduler.plan = stopwatch.timed("plan", scheduler.plan)  # type: ignore[method-assign]
     scheduler.apply = stopwatch.timed("apply", scheduler.apply)  # type: ignore[method-assign]
