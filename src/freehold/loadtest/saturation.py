@@ -85,27 +85,27 @@ def _grow(answered: Sequence[RequestRecord], looks: Iterable[tuple[float, float]
     if not answered:
         return False
     # Until the first long answers end, more and more are in flight in any case.
-    filled_s = _FILLING * float(np.median([each.ended_s - (each.first_s or each.ended_s) for each in answered]))
-    waits = [(each.intended_s, _wait_s(each)) for each in answered if each.intended_s >= filled_s]
+    filled_s = _FILLING * float(np.median([each.ended_s - _first_s(each) for each in answered]))
+    waits = sorted((each.intended_s, _first_s(each) - each.intended_s) for each in answered)
+    waits = [each for each in waits if each[0] >= filled_s]
     numbers = [each for each in looks if each[0] >= filled_s]
-    times_s = [moment_s for moment_s, _ in waits]
-    if len(waits) < _FEWEST or max(times_s) - min(times_s) < MIN_S / 2:
+    if len(waits) < _FEWEST or waits[-1][0] - waits[0][0] < MIN_S / 2:
         return False  # too little, or a burst: its queue is the point of it
     return _grows(waits) and _grows(numbers)
 
 
-def _wait_s(record: RequestRecord) -> float:
-    """From the intended start to the first token, or to the end of an answer that came whole."""
-    return (record.ended_s if record.first_s is None else record.first_s) - record.intended_s
+def _first_s(record: RequestRecord) -> float:
+    """When the first token came, or an answer that came whole."""
+    return record.ended_s if record.first_s is None else record.first_s
 
 
 def _grows(points: Sequence[tuple[float, float]]) -> bool:
     """Significantly, and by so much that it matters.
 
     Args:
-        points: moments and values.
+        points: moments, in order, and values.
     """
     times_s, values = zip(*points, strict=True)
     rise, significance = slope(times_s, values)
-    whole = rise * (max(times_s) - min(times_s))
+    whole = rise * (times_s[-1] - times_s[0])
     return significance > _SIGNIFICANT and whole > _LEAST_RISE * float(np.mean(values))
