@@ -23,6 +23,17 @@ def check_state(state: EngineState, scheduler: Scheduler) -> None:
     assert state.num_prefilling == sum(r.num_computed < r.num_prompt for r in scheduler.running)
     assert state.waiting.grammar == sum(request.is_held for request in scheduler.waiting)
 
+    beginnings = {each.request_id: each for each in state.beginnings}
+    assert len(beginnings) == len(state.beginnings)
+    assert beginnings.keys() == {name for name, request in scheduler.live.items() if not request.num_output}
+    for name, each in beginnings.items():
+        request = scheduler.live[name]
+        is_running = request in scheduler.running
+        assert each.started_s == (request.started_s if is_running else None)
+        assert each.num_computed == min(request.num_computed, request.num_prompt)
+        assert each.is_held == request.is_held
+        assert is_running or not each.num_computed, "whoever waits holds no blocks"
+
     held = {block_id for block_id in range(pool.num_blocks) if pool.ref_count(block_id)}
     kept = {node.block_id: node.namespace for node in tree.nodes()}
     assert state.kv.num_blocks == pool.num_blocks

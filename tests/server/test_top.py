@@ -139,36 +139,71 @@ def test_what_is_no_live_answer_is_refused(start: Start, monkeypatch: pytest.Mon
         run("--url", "http://127.0.0.1:1", "--once")
 
 
+@pytest.mark.parametrize("width", range(36, 80, 4))
+def test_in_a_narrow_terminal_columns_are_left_out_and_no_number_is_cut(busy: LiveAnswer, width: int) -> None:
+    one = msgspec.structs.replace(busy.requests.live[0], num_prompt_tokens=12345, num_output_tokens=678)
+    stages = ("answering", "prefilling")
+    lines = [msgspec.structs.replace(one, stage=stage, num_computed_tokens=5678) for stage in stages]
+    few = msgspec.structs.replace(busy, requests=msgspec.structs.replace(busy.requests, live=lines))
+    shown = lines_of(few, width, 24)
+    assert max(map(len, shown)) <= width
+    text = "\n".join(shown)
+    assert "prefill 46%" in text
+    numbers = [number for line in shown[-2:] for number in line.split()]
+    assert ("12345" in numbers) == (width >= 64)
+    assert ("678" in numbers) == (width >= 44)
+    assert not {"1", "12", "123", "1234", "6", "67"} & set(numbers)
+    assert re.search(r"^running +\d of 64", text, re.MULTILINE)
+
+
+def test_colours_alone_make_no_terminal(
+    start: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is given one frame, and doesn't wait for more, though colours are wanted there."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    top(start().url)
+    assert "idle: nothing runs" in capsys.readouterr().out
+
+
 def take_terminal() -> None:
     """In the child: Ctrl-C on the terminal reaches it."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_at_a_terminal_it_goes_on_until_ctrl_c(start: Start) -> None:
-    """The screen is given back, and what is new is shown without a key pressed."""
-    server = start()
+def test_at_a_terminal_it_goes_on_until_ctrl_c(start: Start, free_port: int) -> None:
+    """What is new is shown without a key pressed, also when the server has gone and come again; at the end, the screen
+    is given back. Without colours where they aren't wanted."""
+    server = start(port=free_port)
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-m", "freehold", "top", "--url", server.url]
     with os.fdopen(main, "r+b", buffering=0) as screen:
         process = processes.start(
             command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-            env={**os.environ, "TERM": "xterm-256color"},
+            env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"},
             preexec_fn=take_terminal,  # one system call
         )  # fmt: skip
         os.close(terminal)
         seen, end_s = b"", time.monotonic() + TIMEOUT_S
+        all_seen = bytearray()
 
         def read_until(part: bytes) -> None:
             nonlocal seen
             while part not in seen:
                 assert select.select([screen], [], [], max(0.0, end_s - time.monotonic()))[0], seen
-                seen += screen.read(4096)
+                new = screen.read(4096)
+                seen += new
+                all_seen.extend(new)
             seen = seen.partition(part)[2]
 
         read_until(b"idle: nothing runs")
         assert server.complete().status_code == 200
         read_until(b"length")  # how it ended
+        server.stop()
+        read_until(b"these numbers are old: no server answers")
+        start(port=free_port, served_model_name="another")
+        read_until(b"another")
+        assert not re.search(rb"\x1b\[[0-9;]*3[0-7][;m]", all_seen)
         screen.write(b"\x03")
         read_until(b"\x1b[?1049l")
         assert process.wait(TIMEOUT_S) == 0

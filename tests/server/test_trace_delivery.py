@@ -60,6 +60,7 @@ TROUBLES = {
     "silent": silent_port,
     "500": lambda: refusing(500),
     "503": lambda: refusing(503),
+    "429": lambda: refusing(429),
     "401": lambda: refusing(401),
 }
 

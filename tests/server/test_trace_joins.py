@@ -68,14 +68,21 @@ def test_tracestate_is_passed_on(traced: Traced) -> None:
     assert {one.trace_state for one in (span, *within)} == {"vendor=x,other=y"}
 
 
-@pytest.mark.parametrize(
-    "parent",
-    [
-        "nonsense", "", f"ff-{TRACE}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE.upper()}x-{PARENT}-01", "00-" + "é" * 32 + f"-{PARENT}-01", "x" * 8000,
-    ],
-    ids=range(8),
-)  # fmt: skip
+NO_PARENTS = [
+    "nonsense", "", "-", "---", "00", "00-", f"00-{TRACE}", f"00-{TRACE}-", f"00-{TRACE}-{PARENT}",
+    f"00-{TRACE}-{PARENT}-",
+    f"-{TRACE}-{PARENT}-01", f"0-{TRACE}-{PARENT}-01", f"000-{TRACE}-{PARENT}-01", f"zz-{TRACE}-{PARENT}-01",
+    f"ff-{TRACE}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{'g' * 32}-{PARENT}-01",
+    f"00-{TRACE}-{'g' * 16}-01", f"00-{TRACE[1:]}-{PARENT}-01", f"00-{TRACE}a-{PARENT}-01",
+    f"00-{TRACE}-{PARENT[1:]}-01",
+    f"00-{TRACE}-{PARENT}a-01", f"00-{TRACE}-{PARENT}-1", f"00-{TRACE}-{PARENT}-001", f"00-{TRACE}-{PARENT}-zz",
+    f"00-{TRACE}-{PARENT}-01-more", f"00_{TRACE}_{PARENT}_01", f"00-{TRACE}-{PARENT}-01,00-{TRACE}-{PARENT}-01",
+    f"00-{TRACE}--{PARENT}-01", f"00-{PARENT}-{TRACE}-01", f"00-{TRACE.upper()}x-{PARENT}-01",
+    "00-" + "é" * 32 + f"-{PARENT}-01", "\xff" * 55, "x" * 8000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("parent", NO_PARENTS, ids=range(len(NO_PARENTS)))
 def test_a_parent_that_is_none_begins_a_trace(traced: Traced, parent: str) -> None:
     name = f"wrong-{len(parent)}-{hash(parent)}"
     assert traced.chat(name, {"traceparent": parent.encode("latin-1")}).status_code == 200  # type: ignore[dict-item]

@@ -45,8 +45,9 @@ def top(url: str | None, api_key: str | None, once: bool, as_json: bool) -> None
     past = Past()
     answer = _read(server, past)  # before the screen is taken: errors stay readable
     console = Console(highlight=False)
-    if once or not console.is_terminal:
-        # A file or program is given all of it, in the width of a terminal.
+    if once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        # A file or program is given all of it, in the width of a terminal. Whether there are to be colours doesn't say
+        # whether somebody watches.
         console.print(frame(answer, past, console.width, sys.maxsize, plain=_is_plain(console)))
         return
     _watch(console, server, past, answer)

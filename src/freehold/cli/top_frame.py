@@ -1,7 +1,8 @@
 """One frame of ``freehold top``: text of a given width, made from what a server told and told before."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -42,6 +43,15 @@ _TALL = 36
 """Lines of a terminal in which everything is shown."""
 _NUM_TALL_LINES, _NUM_SHORT_LINES = 30, 21
 """Lines of all but keys and requests, with a sentence that takes three."""
+
+_NAME_WIDTH = 12
+"""Of figures' names, and what is shown of a request's id at least."""
+_WIDE = 80
+"""Characters of a terminal from which on longer windows, keys and the past are shown."""
+_ALL_PERCENTILES = 48
+"""Characters that those of one window take."""
+_BARS_FROM = 66
+"""Characters that figures take beside their past."""
 
 
 class Past:
@@ -86,8 +96,8 @@ def frame(
     parts.append(Text(f"{binding.severity}: {binding.sentence}", style=_STYLES[binding.severity]))
     parts += [Text(), _figures(answer, past, width, plain=plain)]
     is_tall = height >= _TALL
-    parts += [Text(), _latencies(answer.latencies, _DURATIONS if is_tall else _MAIN_DURATIONS)]
-    keys = answer.now.keys[:NUM_KEYS] if is_tall else ()
+    parts += [Text(), _latencies(answer.latencies, _DURATIONS if is_tall else _MAIN_DURATIONS, width)]
+    keys = answer.now.keys[:NUM_KEYS] if is_tall and width >= _WIDE else ()
     if keys:
         parts += [Text(), _keys(keys)]
     num_left = height - (_NUM_TALL_LINES + len(keys) if is_tall else _NUM_SHORT_LINES)
@@ -104,14 +114,16 @@ def _title(answer: LiveAnswer, url: str) -> Text:
 
 def _figures(answer: LiveAnswer, past: Past, width: int, *, plain: bool) -> Table:
     now, limits = answer.now, answer.server.limits
-    num_bars = max(10, width - 66)
+    num_bars = width - _BARS_FROM
     table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="crop", ratio=1)
-    table.add_column(no_wrap=True, width=num_bars)
+    table.add_column(no_wrap=True, min_width=_NAME_WIDTH - 1)
+    table.add_column(overflow="fold", ratio=1)
+    if width >= _WIDE:
+        table.add_column(no_wrap=True, width=num_bars)
 
     def row(name: str, text: str, column: str = "") -> None:
-        table.add_row(Text(name, style="bold"), Text(text), Text(bars(past.column(column), num_bars, plain=plain)))
+        told = [Text(bars(past.column(column), num_bars, plain=plain))] if width >= _WIDE else []
+        table.add_row(Text(name, style="bold"), Text(text), *told)
 
     row("running", f"{now.running} of {limits.max_num_seqs}, {now.prefilling} in prefill", "running")
     row("waiting", _waiting(answer), "waiting")
@@ -145,16 +157,16 @@ def _kv(kv: KV) -> str:
     return "; ".join(tiers)
 
 
-def _latencies(windows: Sequence[Latencies], durations: Sequence[tuple[str, str]]) -> Table:
-    """Percentiles of the last minute, and the 90th of the longer windows."""
-    table = _table(("", "left"), ("p50", "right"), ("p90", "right"), ("p99", "right"), ("count", "right"),
-                   *((f"p90 of {duration(window.window_s)}", "right") for window in windows[1:]))  # fmt: skip
-    minute = windows[0]
+def _latencies(windows: Sequence[Latencies], durations: Sequence[tuple[str, str]], width: int) -> Table:
+    """Percentiles of the last minute, and the 90th of the longer windows where there is room."""
+    minute, later = windows[0], windows[1:] if width >= _WIDE else ()
+    shown = ("p50", "p90", "p99", "count") if width >= _ALL_PERCENTILES else ("p50", "p99")
+    later_names = [f"p90 of {duration(window.window_s)}" for window in later]
+    table = _table(("", "left"), *((name, "right") for name in (*shown, *later_names)))
     for name, text in durations:
         found = getattr(minute, name)
-        later = [duration(getattr(window, name).p90_s) for window in windows[1:]]
-        cells = (duration(found.p50_s), duration(found.p90_s), duration(found.p99_s), str(found.count), *later)
-        table.add_row(text, *cells)
+        cells = [str(found.count) if each == "count" else duration(getattr(found, f"{each}_s")) for each in shown]
+        table.add_row(text, *cells, *(duration(getattr(window, name).p90_s) for window in later))
     return table
 
 
@@ -170,26 +182,48 @@ def _keys(keys: Iterable[KeyUse]) -> Table:
 
 def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int, *, plain: bool) -> Table:
     """The requests that run, oldest first, then those that ended, newest first."""
-    table = _table(("request", "left"), ("key", "left"), ("stage", "left"), ("age", "right"), ("prompt", "right"),
-                   ("cached", "right"), ("out", "right"), ("first", "right"), ("unread", "right"))  # fmt: skip
-    id_width = table.columns[0].width = max(12, width - 68)
-    table.columns[1].max_width = 10
+    columns = [column for column in _COLUMNS if width >= column.from_width]
+    table = _table(("request", "left"), *((column.name, column.justify) for column in columns))
+    id_width = table.columns[0].width = max(_NAME_WIDTH, width - _ALL_COLUMNS)
+    for column, shown in zip(columns, table.columns[1:], strict=True):
+        shown.max_width = column.max_width
     live = answer.requests.live[:num_lines]
     for line in (*live, *list(past.ended)[::-1][: num_lines - len(live)]):
-        age_s = answer.now.at - line.at if line.ended_s is None else line.ended_s
-        table.add_row(
-            Text(end_of(line.id, id_width, plain=plain)),
-            Text(line.key or "-", overflow="crop"),
-            Text(_stage(line), overflow="crop"),
-            duration(max(0.0, age_s)),
-            str(line.num_prompt_tokens),
-            str(line.num_cached_tokens),
-            str(line.num_output_tokens),
-            duration(line.first_token_s),
-            duration(line.unread_s) if line.unread_s else "",
-            style="" if line.ended_s is None else "dim",
-        )
+        age_s = max(0.0, answer.now.at - line.at if line.ended_s is None else line.ended_s)
+        cells = [Text(column.text(line, age_s), overflow="crop") for column in columns]
+        style = "" if line.ended_s is None else "dim"
+        table.add_row(Text(end_of(line.id, id_width, plain=plain)), *cells, style=style)
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Of the table of requests.
+
+    Attributes:
+        text: of a request and its age in seconds.
+        from_width: shown in terminals of so many characters: numbers aren't cut off.
+    """
+
+    name: str
+    text: Callable[[RequestLine, float], str]
+    justify: str = "right"
+    from_width: int = 0
+    max_width: int = 11
+
+
+_COLUMNS = (
+    _Column("key", lambda line, _: line.key or "-", "left", _WIDE, 10),
+    _Column("stage", lambda line, _: _stage(line), "left"),
+    _Column("age", lambda _, age_s: duration(age_s)),
+    _Column("prompt", lambda line, _: str(line.num_prompt_tokens), from_width=64),
+    _Column("cached", lambda line, _: str(line.num_cached_tokens), from_width=92),
+    _Column("out", lambda line, _: str(line.num_output_tokens), from_width=44),
+    _Column("first", lambda line, _: duration(line.first_token_s), from_width=54),
+    _Column("unread", lambda line, _: duration(line.unread_s) if line.unread_s else "", from_width=_WIDE),
+)
+_ALL_COLUMNS = 76
+"""Characters that these take together."""
 
 
 def _stage(line: RequestLine) -> str:

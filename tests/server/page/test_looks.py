@@ -101,6 +101,19 @@ def test_the_theme_follows_the_system_until_it_is_chosen(server: Server, visit: 
     assert page.evaluate(ground) == light
 
 
+def test_numbers_are_not_broken_in_two(asked: Server, visit: Visit) -> None:
+    """Tables that are too wide scroll by themselves."""
+    page = visit(asked, told=hour(asked), viewport=NARROW)
+    expect(page.locator("#sentence")).to_be_visible()
+    num_lines = """cells => cells.map(cell => {
+        const range = document.createRange();
+        range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size;
+    })"""
+    for cells in ("#latencies td", "#key-table td"):
+        assert set(page.locator(cells).evaluate_all(num_lines)) == {1}
+
+
 @pytest.mark.slow
 def test_nothing_moves_for_who_wants_no_motion(asked: Server, visit: Visit) -> None:
     moving = """document.getAnimations().length +

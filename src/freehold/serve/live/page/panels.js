@@ -71,7 +71,7 @@ export function showLatencies({ latencies }) {
   );
   const parts = ["tokenize", "compile", "queue", "prefill"].map((name) => [name, window[name].count * (window[name].mean_s ?? 0)]);
   const whole = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
-  showShares(byId("ttft-split"), whole > 0 ? parts.map(([name, seconds]) => [name, seconds / whole]) : [], "Time to first token, all together");
+  showShares(byId("ttft-split"), whole > 0 ? parts.map(([name, seconds]) => [name, seconds / whole]) : [], "Time to first tokens by stage");
 }
 
 /** Show where the KV cache's blocks are. */
