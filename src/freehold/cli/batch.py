@@ -1,6 +1,5 @@
 """``freehold run --prompts FILE --output FILE``: a file of prompts becomes a file of answers."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,11 +64,13 @@ def answer_all(llm: "LLM", prompts: Iterator[Prompt], params: "SamplingParams", 
         ConfigError: see `read_prompts`.
         JournalError: the output is of another model or other parameters.
     """
+    from freehold.llm.progress import tell
+
     num_failed = 0
     for completion in llm.generate_each(prompts, params, journal=output, progress=True):
         if completion.error is not None:
             num_failed += 1
-            print(f"freehold: prompt {completion.prompt_index}: {printable(completion.error)}", file=sys.stderr)
+            tell(f"freehold: prompt {completion.prompt_index}: {printable(completion.error)}")
     return not num_failed
 
 

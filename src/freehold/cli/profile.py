@@ -26,6 +26,7 @@ def profile(url: str | None, steps: int | None, seconds: float | None, trace: Pa
     import msgspec
 
     from freehold.cli.remote_server import RemoteServer, local_url
+    from freehold.observe import render
 
     if steps is None and seconds is None:
         steps = _DEFAULT_STEPS
@@ -39,7 +40,7 @@ def profile(url: str | None, steps: int | None, seconds: float | None, trace: Pa
             trace.write_bytes(answer)
         except OSError as error:
             raise ResourceError(f"can't write {trace}: {error.strerror}; name another file with --trace") from None
-    _show(_report_in(answer, is_trace=trace is not None, url=server.url))
+    print(render.text(_report_in(answer, is_trace=trace is not None, url=server.url)), end="")
 
 
 def _report_in(answer: bytes, *, is_trace: bool, url: str) -> "Report":
@@ -57,20 +58,3 @@ def _report_in(answer: bytes, *, is_trace: bool, url: str) -> "Report":
         return report_in(answer) if is_trace else msgspec.json.decode(answer, type=Report)
     except NOT_JSON:
         raise ResourceError(f"{url} sent {answer[:80]!r}, which is no profile") from None
-
-
-def _show(report: "Report") -> None:
-    from rich.console import Console
-
-    from freehold.observe import render
-
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        print(render.text(report), end="")
-        return
-    console.print(render.summary(report))
-    for group in report.groups:
-        console.print("", render.title(group), sep="\n", style="bold")
-        for line in render.table(group):
-            console.print(line, soft_wrap=True)  # a terminal too narrow for a line goes on below, and nothing is cut
-    console.print("", *render.notes(report), sep="\n")

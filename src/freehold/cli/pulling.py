@@ -11,7 +11,7 @@ from freehold.errors import ModelNotFoundError
 from freehold.setting_kinds import format_size
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
+    from tqdm import tqdm
 
     from freehold.files.progress import Progress
 
@@ -27,16 +27,17 @@ def pull(name: str, home: Path) -> Path:
 
     if not sys.stderr.isatty():
         return store.pull(name, home, _Phases(name))
-    with _bars() as bars:
-        task = bars.add_task(name, total=None)
+    phase = ""
+    with _bar(name) as bar:
 
         def show(progress: "Progress") -> None:
-            bars.update(
-                task,
-                description=f"{name}: {progress.phase}",
-                completed=progress.done_bytes,
-                total=progress.total_bytes or None,
-            )
+            nonlocal phase
+            bar.total = progress.total_bytes or None
+            if progress.phase != phase:
+                phase = progress.phase
+                bar.set_description(f"{name}: {phase}", refresh=False)
+                bar.reset()
+            bar.update(progress.done_bytes - bar.n)
 
         return store.pull(name, home, show)
 
@@ -48,9 +49,13 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None]]:
     Yields what takes the bytes that are done, and of how many.
     """
     if sys.stderr.isatty():
-        with _bars() as bars:
-            task = bars.add_task(name, total=None)
-            yield lambda done, total: bars.update(task, completed=done, total=total)
+        with _bar(name) as bar:
+
+            def advance(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            yield advance
         return
     next_quarter = 1
 
@@ -64,16 +69,11 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None]]:
     yield show
 
 
-def _bars() -> "Bars":
-    # rich takes longer to import than most commands to run.
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
+def _bar(name: str) -> "tqdm":
+    """Of bytes, on stderr; it is gone when it is done."""
+    from tqdm import tqdm  # it takes longer to import than most commands to run
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    return Bars(*columns, console=Console(file=sys.stderr), transient=True)
+    return tqdm(desc=name, unit="B", unit_scale=True, unit_divisor=1024, leave=False, dynamic_ncols=True)
 
 
 class _Phases:

@@ -3,10 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 
 from freehold.llm.completion import Completion
 
 OnCompletion = Callable[[Completion], None]
+
+_FORM = "{bar} {n_fmt}/{total_fmt} {postfix}  {elapsed} eta {remaining}"
 
 
 @contextmanager
@@ -20,33 +23,26 @@ def progress_bar(total: int | None, *, wanted: bool) -> Iterator[OnCompletion]:
     if not wanted or not sys.stderr.isatty():
         yield lambda _completion: None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from tqdm import tqdm
 
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-        TextColumn("eta"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=total, speed="")
-        num_tokens = 0
+    began_s = perf_counter()
+    num_tokens = 0
+    with tqdm(total=total, bar_format=_FORM, dynamic_ncols=True) as bar:
 
         def advance(completion: Completion) -> None:
             nonlocal num_tokens
             num_tokens += completion.num_output_tokens
-            elapsed_s = progress.tasks[0].elapsed or 0.0
-            speed = f"{num_tokens / elapsed_s:.0f} tokens/s" if elapsed_s else ""
-            progress.update(task, advance=1, speed=speed)
+            bar.set_postfix_str(f"{num_tokens / max(1e-9, perf_counter() - began_s):.0f} tokens/s", refresh=False)
+            bar.update()
 
         yield advance
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr: above the bar, if there is one."""
+    if not sys.stderr.isatty():
+        print(line, file=sys.stderr)
+        return
+    from tqdm import tqdm
+
+    tqdm.write(line, file=sys.stderr)

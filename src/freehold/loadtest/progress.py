@@ -12,11 +12,11 @@ from freehold.loadtest.records import RequestRecord
 from freehold.loadtest.results import Load, PointResult
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from tqdm import tqdm
 
 _LATEST = 100  # requests whose latencies are shown
-_REFRESHES_PER_S = 2
+_REFRESH_S = 0.5
+_FORM = "{desc} {bar} {n_fmt}/{total_fmt} {postfix}  {elapsed}"
 
 
 class Progress(AbstractContextManager["Progress"]):
@@ -28,19 +28,14 @@ class Progress(AbstractContextManager["Progress"]):
         self._began_s = 0.0
         self._num_failed = self._num_tokens = 0
         self._ttfts_s: deque[float] = deque(maxlen=_LATEST)
-        self._bar = None if is_quiet or not sys.stderr.isatty() else _bar()
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> "Progress":
-        if self._bar is not None:
-            self._bar.start()
-        return self
+        self._has_bar = not is_quiet and sys.stderr.isatty()
+        self._bar: tqdm | None = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar.close()
 
     def begin(self, load: Load, repeat: int, num_requests: int) -> None:
         """As `freehold.loadtest.run.Watcher`."""
@@ -49,9 +44,9 @@ class Progress(AbstractContextManager["Progress"]):
         self._num_failed = self._num_tokens = 0
         self._ttfts_s.clear()
         if self._bar is not None:
-            if self._task is not None:
-                self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(self._label, total=num_requests, figures="")
+            self._bar.close()
+        if self._has_bar:
+            self._bar = _bar(self._label, num_requests)
 
     def record(self, record: RequestRecord) -> None:
         """As `freehold.loadtest.run.Watcher`."""
@@ -59,15 +54,16 @@ class Progress(AbstractContextManager["Progress"]):
         self._num_tokens += record.num_output or 0
         if record.ttft_s is not None:
             self._ttfts_s.append(record.ttft_s)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, figures=self._figures())
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._figures(), refresh=False)
+            self._bar.update()
 
     def point(self, result: PointResult) -> None:
         """As `freehold.loadtest.run.Watcher`."""
         if self._is_quiet:
             return
         if self._bar is not None:
-            self._bar.console.print(table.line(result), markup=False, highlight=False)
+            self._bar.write(table.line(result), file=sys.stderr)  # above it
         else:
             print(table.line(result), file=sys.stderr, flush=True)
 
@@ -82,15 +78,9 @@ class Progress(AbstractContextManager["Progress"]):
         return "  ".join(cells)
 
 
-def _bar() -> "Bar":
-    from rich import progress
-    from rich.console import Console
+def _bar(label: str, num_requests: int) -> "tqdm":
+    from tqdm import tqdm  # it takes longer to import than the rest of the command
 
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[figures]}"),
-        progress.TimeElapsedColumn(),
+    return tqdm(
+        desc=label, total=num_requests, bar_format=_FORM, mininterval=_REFRESH_S, leave=False, dynamic_ncols=True
     )
-    return progress.Progress(*columns, console=Console(stderr=True), refresh_per_second=_REFRESHES_PER_S)
