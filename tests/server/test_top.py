@@ -161,7 +161,7 @@ def test_colours_alone_make_no_terminal(
 ) -> None:
     """A file is given one frame, and doesn't wait for more, though colours are wanted there."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    top(start().url)
+    run("--url", start().url)
     assert "idle: nothing runs" in capsys.readouterr().out
 
 
