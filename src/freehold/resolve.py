@@ -157,6 +157,16 @@ def served_names() -> tuple[str, ...]:
     return names
 
 
+def can_draw() -> bool:
+    """Whether the terminal can be drawn on: ``TERM`` doesn't say that it can't."""
+    return os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+def wants_colors() -> bool:
+    """``NO_COLOR`` isn't set (no-color.org)."""
+    return not os.environ.get("NO_COLOR")
+
+
 def is_shell_completing() -> bool:
     """Whether a shell wants to know how a command line may go on, and no command run."""
     return COMPLETION_VARIABLE in os.environ

@@ -50,3 +50,22 @@ def test_a_long_last_word_is_whole() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("freehold: ")
     assert done.stderr.endswith("\n")
+
+
+@pytest.mark.parametrize("unbuffered", [(), ("-u",)])
+@pytest.mark.parametrize("arguments", [("--version",), ("bench", "--help"), ("experiment", "ls")])
+def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...], unbuffered: tuple[str, ...]) -> None:
+    """Less than Python gathers before it writes, and more."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, *unbuffered, "-m", "freehold", *arguments], stdout=full, stderr=subprocess.PIPE,
+            text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "freehold: can't write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [("serve", "/nowhere/none.gguf"), ("serve", "--nonsense")])
+def test_errors_that_cannot_be_written_still_show_in_the_exit_code(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command(*arguments), stderr=full, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 2

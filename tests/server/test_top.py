@@ -15,12 +15,12 @@ from threading import Event
 
 import msgspec
 import pytest
-from rich.console import Console
 from tests import processes
 from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.test_live import live, until
 
 from freehold.backends.script import Gate
+from freehold.cli.screen import text_of
 from freehold.cli.top import top
 from freehold.cli.top_frame import Past, bars, duration, frame
 from freehold.errors import RequestError, ResourceError
@@ -30,10 +30,7 @@ from freehold.serve.live.schema import LiveAnswer
 def lines_of(answer: LiveAnswer, width: int, height: int, *, plain: bool = False, trouble: str = "") -> list[str]:
     past = Past()
     past.add(answer)
-    console = Console(width=width, force_terminal=False, color_system=None)
-    with console.capture() as captured:
-        console.print(frame(answer, past, width, height, plain=plain, trouble=trouble))
-    return captured.get().splitlines()
+    return [text_of(line, width) for line in frame(answer, past, width, height, plain=plain, trouble=trouble)]
 
 
 def answer_of(server: Server) -> LiveAnswer:

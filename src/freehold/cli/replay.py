@@ -53,6 +53,7 @@ def replay(
 
     if timing not in TIMINGS:
         raise ConfigError(f"timing can't be {timing!r}; say {' or '.join(TIMINGS)}")
+    resolve.lookup("model", flags, config)  # refuses unusable settings before a recording is read
     if report is not None:
         _check_writable(report)
     with open_recording(recording_path(recording)) as opened:

@@ -11,9 +11,8 @@ from freehold.errors import FreeholdError, ResourceError
 from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from freehold.cli.remote_server import RemoteServer
+    from freehold.cli.screen import Screen
     from freehold.cli.top_frame import Past
     from freehold.serve.live.schema import LiveAnswer
 
@@ -38,36 +37,31 @@ def top(url: str | None, api_key: str | None, once: bool, as_json: bool) -> None
     if as_json:
         print(_fetch(server, 0.0).decode())
         return
-    from rich.console import Console
-
+    from freehold.cli.screen import Screen, text_of
     from freehold.cli.top_frame import Past, frame
 
     past = Past()
     answer = _read(server, past)  # before the screen is taken: errors stay readable
-    console = Console(highlight=False)
-    if once or not sys.stdout.isatty() or console.is_dumb_terminal:
-        # A file or program is given all of it, in the width of a terminal. Whether there are to be colours doesn't say
-        # whether somebody watches.
-        console.print(frame(answer, past, console.width, sys.maxsize, plain=_is_plain(console)))
+    screen = Screen()
+    if once or not screen.is_terminal:
+        # A file or program is given all of it, in the width of a terminal.
+        width, _ = screen.size
+        for line in frame(answer, past, width, sys.maxsize, plain=screen.is_plain):
+            print(text_of(line, width))
         return
-    _watch(console, server, past, answer)
+    _watch(screen, server, past, answer)
 
 
-def _watch(console: "Console", server: "RemoteServer", past: "Past", answer: "LiveAnswer") -> None:
+def _watch(screen: "Screen", server: "RemoteServer", past: "Past", answer: "LiveAnswer") -> None:
     """Draw once a second. A server that goes away may come again."""
-    from rich.live import Live
-
     from freehold.cli.top_frame import frame
 
     trouble = ""
     try:
-        with Live(console=console, screen=True, auto_refresh=False) as screen:
+        with screen.taken():
             while True:
-                shown = frame(
-                    answer, past, console.width, console.height, plain=_is_plain(console), url=server.url,
-                    trouble=trouble,
-                )  # fmt: skip
-                screen.update(shown, refresh=True)
+                width, height = screen.size
+                screen.draw(frame(answer, past, width, height, plain=screen.is_plain, url=server.url, trouble=trouble))
                 time.sleep(REFRESH_S)
                 try:
                     answer, trouble = _read(server, past), ""
@@ -102,7 +96,3 @@ def _read(server: "RemoteServer", past: "Past") -> "LiveAnswer":
 def _fetch(server: "RemoteServer", since_s: float) -> bytes:
     with server.request("GET", f"/debug/live?since={since_s!r}", None) as response:
         return response.read()
-
-
-def _is_plain(console: "Console") -> bool:
-    return not console.encoding.startswith("utf")

@@ -1,21 +1,21 @@
-"""One frame of ``freehold top``: text of a given width, made from what a server told and told before."""
+"""One frame of ``freehold top``: lines of a given width, made from what a server told and told before."""
 
+import textwrap
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from freehold.cli.screen import Line, Span, Style
+from freehold.errors import printable
 from freehold.serve.live.schema import KV, KeyUse, Latencies, LiveAnswer, RequestLine
 
 NUM_PAST = 60
 """Seconds that lines of the past show."""
 NUM_KEYS = 4
+_GAP = "  "
 
 _LEVELS, _PLAIN_LEVELS = " ▁▂▃▄▅▆▇█", " .:-=+*#%@"
-_STYLES = {"ok": "green", "notice": "cyan", "warning": "yellow", "critical": "bold red"}
+_STYLES: dict[str, Style] = {"ok": "green", "notice": "cyan", "warning": "yellow", "critical": "alarm"}
 _REASONS = {
     "rows": "for rows",
     "tokens": "for a step's tokens",
@@ -41,8 +41,6 @@ _MAIN_DURATIONS = tuple((name, text) for name, text in _DURATIONS if name in {"t
 MIN_REQUESTS = 3
 _TALL = 36
 """Lines of a terminal in which everything is shown."""
-_NUM_TALL_LINES, _NUM_SHORT_LINES = 30, 21
-"""Lines of all but keys and requests, with a sentence that takes three."""
 
 _NAME_WIDTH = 12
 """Of figures' names, and what is shown of a request's id at least."""
@@ -81,7 +79,7 @@ class Past:
 
 def frame(
     answer: LiveAnswer, past: Past, width: int, height: int, *, plain: bool, url: str = "", trouble: str = ""
-) -> RenderableType:
+) -> list[Line]:
     """All that fits.
 
     Args:
@@ -89,57 +87,57 @@ def frame(
         plain: only ASCII can be shown.
         trouble: why the numbers are old.
     """
-    parts: list[RenderableType] = [_title(answer, url)]
+    lines: list[Line] = [[Span(_title(answer, url), "bold")]]
     if trouble:
-        parts.append(Text(f"these numbers are old: {trouble}", style="bold red"))
+        lines += _wrapped(f"these numbers are old: {trouble}", width, "alarm")
     binding = answer.binding
-    parts.append(Text(f"{binding.severity}: {binding.sentence}", style=_STYLES[binding.severity]))
-    parts += [Text(), _figures(answer, past, width, plain=plain)]
+    lines += _wrapped(f"{binding.severity}: {binding.sentence}", width, _STYLES[binding.severity])
+    lines += [[], *_figures(answer, past, width, plain=plain)]
     is_tall = height >= _TALL
-    parts += [Text(), _latencies(answer.latencies, _DURATIONS if is_tall else _MAIN_DURATIONS, width)]
-    keys = answer.now.keys[:NUM_KEYS] if is_tall and width >= _WIDE else ()
-    if keys:
-        parts += [Text(), _keys(keys)]
-    num_left = height - (_NUM_TALL_LINES + len(keys) if is_tall else _NUM_SHORT_LINES)
-    parts += [Text(), _requests(answer, past, width, max(MIN_REQUESTS, num_left), plain=plain)]
-    return Group(*parts)
+    lines += [[], *_latencies(answer.latencies, _DURATIONS if is_tall else _MAIN_DURATIONS, width)]
+    if is_tall and width >= _WIDE and answer.now.keys:
+        lines += [[], *_keys(answer.now.keys[:NUM_KEYS])]
+    num_left = height - len(lines) - 2  # an empty line, and the heads of columns
+    return [*lines, [], *_requests(answer, past, width, max(MIN_REQUESTS, num_left), plain=plain)]
 
 
-def _title(answer: LiveAnswer, url: str) -> Text:
+def _title(answer: LiveAnswer, url: str) -> str:
     server = answer.server
     up = duration(server.uptime_s)
-    return Text(f"freehold {server.version}  {server.model} ({server.model_family}, {server.backend})  up {up}  {url}",
-                style="bold", no_wrap=True, overflow="crop")  # fmt: skip
+    return f"freehold {server.version}  {server.model} ({server.model_family}, {server.backend})  up {up}  {url}"
 
 
-def _figures(answer: LiveAnswer, past: Past, width: int, *, plain: bool) -> Table:
+def _wrapped(text: str, width: int, style: Style) -> Iterator[Line]:
+    for line in textwrap.wrap(text, width):
+        yield [Span(line, style)]
+
+
+def _figures(answer: LiveAnswer, past: Past, width: int, *, plain: bool) -> Iterator[Line]:
+    """Numbers of this moment, each with its last minute where the server keeps that."""
     now, limits = answer.now, answer.server.limits
-    num_bars = width - _BARS_FROM
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, min_width=_NAME_WIDTH - 1)
-    table.add_column(overflow="fold", ratio=1)
-    if width >= _WIDE:
-        table.add_column(no_wrap=True, width=num_bars)
-
-    def row(name: str, text: str, column: str = "") -> None:
-        told = [Text(bars(past.column(column), num_bars, plain=plain))] if width >= _WIDE else []
-        table.add_row(Text(name, style="bold"), Text(text), *told)
-
-    row("running", f"{now.running} of {limits.max_num_seqs}, {now.prefilling} in prefill", "running")
-    row("waiting", _waiting(answer), "waiting")
-    row("tokens/s", f"{now.tokens_per_s.output:.0f} out, {now.tokens_per_s.computed:.0f} computed, "
-        f"{now.tokens_per_s.cached:.0f} from the cache", "output")  # fmt: skip
-    row("KV cache", _kv(now.kv), "kv_held")
     hits = "-" if now.hit_rate is None else f"{now.hit_rate:.0%}"
-    row("prefix hits", f"{hits}, {now.preemptions_per_s:.1f} preemptions/s", "hit_rate")
     shares = now.step_shares
-    row("engine", f"plan {shares.plan:.0%}, run {shares.run:.0%}, apply {shares.apply:.0%}, idle {shares.idle:.0%}",
-        "run")  # fmt: skip
-    row("server", f"{now.server_cpu:.0%} of a core, {now.num_slow_clients} slow clients, {now.rejected_per_s:.1f} "
-        "refused/s", "server_cpu")  # fmt: skip
+    rows = [
+        ("running", f"{now.running} of {limits.max_num_seqs}, {now.prefilling} in prefill", "running"),
+        ("waiting", _waiting(answer), "waiting"),
+        ("tokens/s", f"{now.tokens_per_s.output:.0f} out, {now.tokens_per_s.computed:.0f} computed, "
+         f"{now.tokens_per_s.cached:.0f} from the cache", "output"),
+        ("KV cache", _kv(now.kv), "kv_held"),
+        ("prefix hits", f"{hits}, {now.preemptions_per_s:.1f} preemptions/s", "hit_rate"),
+        ("engine", f"plan {shares.plan:.0%}, run {shares.run:.0%}, apply {shares.apply:.0%}, idle {shares.idle:.0%}",
+         "run"),
+        ("server", f"{now.server_cpu:.0%} of a core, {now.num_slow_clients} slow clients, {now.rejected_per_s:.1f} "
+         "refused/s", "server_cpu"),
+    ]  # fmt: skip
     if (guessed := now.speculation) is not None:
-        row("speculation", f"{guessed.accepted:.0%} right, {guessed.per_step:.2f} tokens a step", "accepted")
-    return table
+        rows.append(("speculation", f"{guessed.accepted:.0%} right, {guessed.per_step:.2f} tokens a step", "accepted"))
+    num_bars = width - _BARS_FROM if width >= _WIDE else 0
+    text_width = max(1, width - _NAME_WIDTH - num_bars - 2 * len(_GAP))
+    for name, text, column in rows:
+        told = bars(past.column(column), num_bars, plain=plain) if num_bars else ""
+        for number, part in enumerate(textwrap.wrap(text, text_width)):
+            shown = f"{part:{text_width}}{_GAP}{told}" if not number else part
+            yield [Span(f"{'' if number else name:{_NAME_WIDTH}}{_GAP}", "bold"), Span(shown)]
 
 
 def _waiting(answer: LiveAnswer) -> str:
@@ -157,43 +155,46 @@ def _kv(kv: KV) -> str:
     return "; ".join(tiers)
 
 
-def _latencies(windows: Sequence[Latencies], durations: Sequence[tuple[str, str]], width: int) -> Table:
+def _latencies(windows: Sequence[Latencies], durations: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
     """Percentiles of the last minute, and the 90th of the longer windows where there is room."""
     minute, later = windows[0], windows[1:] if width >= _WIDE else ()
     shown = ("p50", "p90", "p99", "count") if width >= _ALL_PERCENTILES else ("p50", "p99")
-    later_names = [f"p90 of {duration(window.window_s)}" for window in later]
-    table = _table(("", "left"), *((name, "right") for name in (*shown, *later_names)))
+    rows = []
     for name, text in durations:
         found = getattr(minute, name)
         cells = [str(found.count) if each == "count" else duration(getattr(found, f"{each}_s")) for each in shown]
-        table.add_row(text, *cells, *(duration(getattr(window, name).p90_s) for window in later))
-    return table
+        rows.append((text, *cells, *(duration(getattr(window, name).p90_s) for window in later)))
+    heads = ("", *shown, *(f"p90 of {duration(window.window_s)}" for window in later))
+    return _table(heads, rows, num_names=1)
 
 
-def _keys(keys: Iterable[KeyUse]) -> Table:
-    table = _table(("key", "left"), ("running", "right"), ("requests/min", "right"), ("tokens/min", "right"),
-                   ("requests/h", "right"), ("tokens/h", "right"))  # fmt: skip
+def _keys(keys: Iterable[KeyUse]) -> Iterator[Line]:
+    heads = ("key", "running", "requests/min", "tokens/min", "requests/h", "tokens/h")
+    rows = []
     for use in keys:
         hour_tokens = use.hour_prompt_tokens + use.hour_output_tokens
         numbers = (use.num_running, use.minute_requests, use.minute_tokens, use.hour_requests, hour_tokens)
-        table.add_row(Text(use.key or "no key", overflow="crop"), *map(str, numbers))
-    return table
+        rows.append((use.key or "no key", *map(str, numbers)))
+    return _table(heads, rows, num_names=1)
 
 
-def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int, *, plain: bool) -> Table:
+def _requests(answer: LiveAnswer, past: Past, width: int, num_lines: int, *, plain: bool) -> Iterator[Line]:
     """The requests that run, oldest first, then those that ended, newest first."""
     columns = [column for column in _COLUMNS if width >= column.from_width]
-    table = _table(("request", "left"), *((column.name, column.justify) for column in columns))
-    id_width = table.columns[0].width = max(_NAME_WIDTH, width - _ALL_COLUMNS)
-    for column, shown in zip(columns, table.columns[1:], strict=True):
-        shown.max_width = column.max_width
+    id_width = max(_NAME_WIDTH, width - _ALL_COLUMNS)
     live = answer.requests.live[:num_lines]
-    for line in (*live, *list(past.ended)[::-1][: num_lines - len(live)]):
+    shown = (*live, *list(past.ended)[::-1][: num_lines - len(live)])
+    rows = []
+    for line in shown:
         age_s = max(0.0, answer.now.at - line.at if line.ended_s is None else line.ended_s)
-        cells = [Text(column.text(line, age_s), overflow="crop") for column in columns]
-        style = "" if line.ended_s is None else "dim"
-        table.add_row(Text(end_of(line.id, id_width, plain=plain)), *cells, style=style)
-    return table
+        cells = [column.text(line, age_s)[: column.max_width] for column in columns]
+        rows.append((f"{end_of(line.id, id_width, plain=plain):{id_width}}", *cells))
+    return _table(
+        ("request", *(column.name for column in columns)),
+        rows,
+        num_names=1 + sum(column.is_name for column in columns),
+        styles=["plain" if line.ended_s is None else "dim" for line in shown],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,19 +203,20 @@ class _Column:
 
     Attributes:
         text: of a request and its age in seconds.
+        is_name: and not a number; these come first.
         from_width: shown in terminals of so many characters: numbers aren't cut off.
     """
 
     name: str
     text: Callable[[RequestLine, float], str]
-    justify: str = "right"
+    is_name: bool = False
     from_width: int = 0
     max_width: int = 11
 
 
 _COLUMNS = (
-    _Column("key", lambda line, _: line.key or "-", "left", _WIDE, 10),
-    _Column("stage", lambda line, _: _stage(line), "left"),
+    _Column("key", lambda line, _: line.key or "-", is_name=True, from_width=_WIDE, max_width=10),
+    _Column("stage", lambda line, _: _stage(line), is_name=True),
     _Column("age", lambda _, age_s: duration(age_s)),
     _Column("prompt", lambda line, _: str(line.num_prompt_tokens), from_width=64),
     _Column("cached", lambda line, _: str(line.num_cached_tokens), from_width=92),
@@ -235,11 +237,19 @@ def _stage(line: RequestLine) -> str:
     return line.stage
 
 
-def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, justify in columns:
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True, overflow="crop")
-    return table
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, num_names: int, styles: Sequence[Style] = ()
+) -> Iterator[Line]:
+    """Aligned columns: the first so many are names and begin on the left, the others are numbers.
+
+    Args:
+        styles: of the rows, if they have any.
+    """
+    shown = [[printable(cell) for cell in row] for row in (heads, *rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(heads))]
+    for row, style in zip(shown, ("bold", *(styles or ["plain"] * len(rows))), strict=True):
+        cells = [f"{cell:{'<' if column < num_names else '>'}{widths[column]}}" for column, cell in enumerate(row)]
+        yield [Span(_GAP.join(cells), style)]
 
 
 def end_of(name: str, width: int, *, plain: bool) -> str:

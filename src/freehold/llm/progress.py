@@ -9,7 +9,7 @@ from freehold.llm.completion import Completion
 
 OnCompletion = Callable[[Completion], None]
 
-_FORM = "{bar} {n_fmt}/{total_fmt} {postfix}  {elapsed} eta {remaining}"
+_FORM = "{bar} {n_fmt}/{total_fmt}{postfix}  {elapsed} eta {remaining}"
 
 
 @contextmanager

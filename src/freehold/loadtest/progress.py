@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LATEST = 100  # requests whose latencies are shown
 _REFRESH_S = 0.5
-_FORM = "{desc} {bar} {n_fmt}/{total_fmt} {postfix}  {elapsed}"
+_FORM = "{desc} {bar} {n_fmt}/{total_fmt}{postfix}  {elapsed}"
 
 
 class Progress(AbstractContextManager["Progress"]):
