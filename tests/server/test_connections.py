@@ -2,15 +2,18 @@
 
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.server.families import TEMPLATES, family
 from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.test_lifecycle import raw_request, wait_until
 
+from freehold.files.vocabulary import TextAssets
 from freehold.serve import server as lifecycle
 from freehold.serve.entrance import connection as limits
 
@@ -185,6 +188,49 @@ def test_a_client_that_reads_slowly_keeps_its_place(start: Start, monkeypatch: p
         received += piece
         time.sleep(0.2 if time.monotonic() - begun_s < 3 else 0.0)
     connection.close()
+
+
+WRITE = {
+    "type": "function",
+    "function": {"name": "write", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}},
+}
+CALLS = {
+    "hermes": ('<tool_call>\n{"name": "write", "arguments": {"text": "', '"}}\n</tool_call>'),
+    "qwen3_coder": (
+        "<tool_call>\n<function=write>\n<parameter=text>\n",
+        "\n</parameter>\n</function>\n</tool_call>",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_slow_readers_of_calls_are_as_other_slow_readers(
+    start: Start, text: TextAssets, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Who reads nothing loses its place, who reads slowly gets all of the call; the server keeps little for either."""
+    monkeypatch.setattr(limits, "WRITE_TIMEOUT_S", 1.5)
+    server = start(family(text, TEMPLATES[name]), send_buffer_bytes=SMALL)
+    begin, end = CALLS[name]
+    server.says(begin, *["word "] * 400, end)
+    asked = {**LONG, "tools": [WRITE]}
+    stalled, slow = (raw_request(server, asked, window=SMALL) for _ in range(2))
+    received = b""
+    while b"[DONE]" not in received:
+        piece = slow.recv(16000)
+        assert piece, "it was cut"
+        received += piece
+        time.sleep(0.1 if server.service.load.num_answers == 2 else 0.0)
+    wait_until(lambda: server.service.load.num_answers == 0)
+    assert is_cut(stalled)
+    deltas = [
+        call["function"]["arguments"]
+        for data in re.findall(rb"data: (\{.+)", received)
+        for call in json.loads(data)["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    assert len(json.loads("".join(deltas))["text"].split()) == 400
+    for connection in (stalled, slow):
+        connection.close()
 
 
 @pytest.mark.parametrize("half", [b"", POST, SIZED + b"{", CHUNKED + b"1\r\n{"])

@@ -13,6 +13,9 @@ import pytest
 from tests.server.running import Server
 from tests.server.test_lifecycle import last_error, raw_request, wait_until
 from tests.server.test_live import Json, until
+from tests.server.test_prefix_cache import LONG, cached
+from tests.server.test_warmup import TEXT as WARM
+from tests.server.test_warmup import written
 
 from freehold.config import EngineConfig
 from freehold.engine import watch
@@ -116,6 +119,29 @@ def test_a_killed_engine_ends_every_request_and_comes_back(server: Server) -> No
     ledger = server.engine.ledger()
     assert (ledger.accepted, ledger.failed, ledger.finished) == (13, 12, 1)
     wait_until(lambda: server.service.load.num_answers == 0)
+
+
+@pytest.mark.slow
+def test_what_shall_stay_cached_is_cached_again(text: TextAssets, tmp_path: Path) -> None:
+    """Warm prefixes without anybody's doing, before the server is ready again; what clients pin with their next
+    request."""
+    config = EngineConfig(model_path=Path("scripted"), backend="scripted", max_num_seqs=4)
+    warm = written(tmp_path / "prefixes", {"text": WARM})
+    server = Server(text, config, handle=ProcessEngine.start(config, program=PROGRAM), warmup_prefixes=warm)
+    try:
+        for number in range(3):
+            wait_until(lambda: is_ready(server))
+            assert cached(server.complete(prompt=WARM + "It was old.", max_tokens=1).json())[0] > 90
+            pinned = [
+                cached(server.complete(prompt=LONG, max_tokens=1, prompt_cache_key="mine").json()) for _ in range(2)
+            ]
+            assert pinned[0][0] == 0, "it went with the engine"
+            assert pinned[1][0] == pinned[1][1] - 1
+            os.kill(engine_pid(server), signal.SIGKILL)
+            wait_until(lambda: not is_ready(server))
+            assert server.engine.num_starts == number + 1
+    finally:
+        server.stop()
 
 
 def test_a_stopped_engine_is_not_ready_and_is_replaced(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

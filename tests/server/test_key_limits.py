@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.server.running import Server, Start
+from tests.server.streams import chunks
 from tests.server.test_bad_requests import access_line
 from tests.server.test_keys import make_key
 from tests.server.test_lifecycle import SLOW, gate, raw_request, wait_until
 
-from freehold.access import usage
+from freehold.access import key_table, usage
 from freehold.access.database import connect, path_in
 from freehold.access.keys import KeyId, KeyLimits, Scope
 from freehold.access.usage import Usage
@@ -189,6 +191,38 @@ def test_an_error_is_charged_only_for_tokens_that_came(limited: Callable[..., Li
     assert client.spent() == spent
     wait_until(lambda: sum(used.requests for _, used in client.written()) == 2)
     assert {outcome for outcome, _ in client.written()} == {"failed"}
+
+
+@pytest.mark.parametrize("ends", ["is revoked", "expires"])
+def test_a_key_that_ends_while_it_streams(
+    limited: Callable[..., Limited], monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """What runs goes on and is paid for as it was used; nothing new is let in."""
+    client = limited(tokens_per_minute=10_000, concurrent_requests=2)
+    server, gatekeeper, meter = client.server, client.server.service.gatekeeper, client.meter
+    with ThreadPoolExecutor(1) as pool, gate() as held:
+        server.says("one ", held, "two ", "three")
+        asked = {"stream": True, "max_tokens": 4000, "stream_options": {"include_usage": True}}
+        streaming = pool.submit(partial(client.chat, **asked))
+        wait_until(lambda: server.engine.num_live == 1)
+        assert meter.spent(meter.clocks.today()) > 4000
+        if ends == "is revoked":
+            with closing(connect(path_in(client.state))) as connection:
+                key_table.revoke(connection, client.key_id, now_s=time.time())
+        else:
+            old = gatekeeper._keys[client.key_id]
+            monkeypatch.setitem(gatekeeper._keys, client.key_id, msgspec.structs.replace(old, expires_s=time.time()))
+        wait_until(lambda: server.http.get("/v1/models", headers=client.headers).status_code == 401)
+        assert client.chat(max_tokens=1).status_code == 401
+        held.event.set()
+        *said, last = chunks(streaming.result())
+    assert said[-1]["choices"][0]["finish_reason"] == "stop"
+    assert "".join(part["choices"][0]["delta"].get("content") or "" for part in said) == "one two three"
+    wait_until(lambda: ("completed", 1) in [(outcome, used.requests) for outcome, used in client.written()])
+    assert meter.num_running == 0
+    assert meter.spent(meter.clocks.today()) == last["usage"]["total_tokens"]
+    [used] = [used for outcome, used in client.written() if outcome == "completed"]
+    assert used.num_tokens == last["usage"]["total_tokens"]
 
 
 def test_budgets_are_spent_for_the_day_and_survive_a_restart(start: Start, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -36,13 +37,13 @@ class Load:
     Attributes:
         num_answers: answers that were let in and have not ended.
         is_draining: no more are let in; the server is on its way down.
-        cold: what is still to be done before the server calls itself ready, in words; empty if nothing is. Requests are
-            answered all the same.
+        why_cold: tells what is still to be done before the server calls itself ready, in words; empty if nothing is.
+            Requests are answered all the same.
     """
 
     num_answers: int = 0
     is_draining: bool = False
-    cold: str = ""
+    why_cold: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)

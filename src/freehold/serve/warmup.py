@@ -80,27 +80,29 @@ class WarmUp:
         """
         self._service = service
         self._generates = list(_plan(service, path))
-        self._tell(0)
+        self._num_done = 0
+        self._num_starts = 0  # of the engine, when it was asked for them
+        service.load.why_cold = self._why_cold
 
     def start(self) -> None:
         """Begin, in the running event loop."""
         self._task = asyncio.ensure_future(self._stay_warm())
 
     async def _stay_warm(self) -> None:
-        num_warm_starts = 0
         while not self._service.load.is_draining:
             num_starts = self._service.engine.engine.num_starts
-            if num_starts != num_warm_starts:
-                self._tell(0)
-                for num_done, generate in enumerate(self._generates, start=1):
+            if num_starts != self._num_starts:
+                self._num_starts, self._num_done = num_starts, 0
+                for generate in self._generates:
                     await self._compute(generate)
-                    self._tell(num_done)
-                num_warm_starts = num_starts
+                    self._num_done += 1
             await asyncio.sleep(_POLL_S)
 
-    def _tell(self, num_done: int) -> None:
-        total = len(self._generates)
-        self._service.load.cold = "" if num_done == total else f"{num_done} of {total} prefixes are warm"
+    def _why_cold(self) -> str:
+        """Asked for at any time: an engine that has started again is cold before anybody has noticed."""
+        is_new = self._service.engine.engine.num_starts != self._num_starts
+        num_done, total = 0 if is_new else self._num_done, len(self._generates)
+        return "" if num_done == total else f"{num_done} of {total} prefixes are warm"
 
     async def _compute(self, generate: Generate) -> None:
         for _ in range(MAX_TRIES):

@@ -19,8 +19,8 @@ async def ready(request: Request) -> Response:
     503."""
     service: Service = request.app.state.service
     reason = service.not_ready()
-    if reason is None and service.load.cold:
-        reason = EngineError(service.load.cold, code="warming_up")
+    if reason is None and (cold := service.load.why_cold()):
+        reason = EngineError(cold, code="warming_up")
     if reason is not None:
         return respond(*describe(reason))
     return PlainTextResponse("ok")
