@@ -141,7 +141,7 @@ def test_in_a_narrow_terminal_columns_are_left_out_and_no_number_is_cut(busy: Li
     one = msgspec.structs.replace(busy.requests.live[0], num_prompt_tokens=12345, num_output_tokens=678)
     stages = ("answering", "prefilling")
     lines = [msgspec.structs.replace(one, stage=stage, num_computed_tokens=5678) for stage in stages]
-    few = msgspec.structs.replace(busy, requests=msgspec.structs.replace(busy.requests, live=lines))
+    few = msgspec.structs.replace(busy, requests=msgspec.structs.replace(busy.requests, live=lines, ended=[]))
     shown = lines_of(few, width, 24)
     assert max(map(len, shown)) <= width
     text = "\n".join(shown)
