@@ -36,27 +36,21 @@ class AsyncEngine:
         self.engine = engine
         self._bridges: WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = WeakKeyDictionary()
 
-    async def generate(
-        self, generate: Generate, on_finish: Callable[[Finish], None] | None = None, observer: Observer | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
+    def submit(self, generate: Generate, take: Callable[[Event], None], observer: Observer | None = None) -> None:
+        """Submit a request.
 
         Args:
-            on_finish: called in the event loop with the `Finish` of a request that was accepted, also if the iterator
-                is closed by then.
-            observer: sees all events, also those that come after the iterator was closed.
+            take: called in the running event loop with each event, `Finish` last, whatever becomes of whoever asked. It
+                must not raise.
+            observer: sees all events before.
 
         Raises:
-            RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
+            RequestError, EngineError: refused; nothing will be called.
         """
         loop = asyncio.get_running_loop()
-        bridge = self._bridges.setdefault(loop, _Bridge(loop))
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        def take(event: Event) -> None:
-            if on_finish is not None and isinstance(event, Finish):
-                on_finish(event)
-            events.put_nowait(event)
+        bridge = self._bridges.get(loop)
+        if bridge is None:
+            bridge = self._bridges[loop] = _Bridge(loop)
 
         def on_event(event: Event) -> None:
             if observer is not None:
@@ -70,6 +64,15 @@ class AsyncEngine:
             if observer is not None:
                 observer.refuse(error)
             raise
+
+    async def generate(self, generate: Generate) -> AsyncGenerator[Event, None]:
+        """Submit a request and yield its events, `Finish` last. Closing the iterator early aborts the request.
+
+        Raises:
+            RequestError, EngineError: refused; raised at the first step of the iteration, before any event.
+        """
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        self.submit(generate, events.put_nowait)
         is_finished = False
         try:
             while not is_finished:

@@ -2,9 +2,10 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import ExitStack, aclosing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp
 from freehold.serve.entrance.gate import visit_of
 from freehold.serve.entrance.record import Record, record_of
 from freehold.serve.framing import Framing
-from freehold.serve.generation import Piece, count, fold, run
+from freehold.serve.generation import Answers, Piece, count, fold
 from freehold.serve.parameters import Telling, usage_telling
 from freehold.serve.reply import EventStream, while_connected
 from freehold.serve.schema import SamplingFields, Usage
@@ -118,8 +119,9 @@ async def respond(
     visit_of(request.scope).reserve(record.num_prompt_tokens + max_output)
     headers = {"x-seed": str(form.head.seed)}
     if stream:
-        return EventStream(_events(service, form, jobs, record), form.framing, headers, held.pop_all())
-    results = await while_connected(request.receive, fold(run(service.engine, jobs, record), len(jobs)))
+        tell = partial(_tell, service, form, jobs, record)
+        return EventStream(tell, form.framing, headers, held.pop_all())
+    results = await while_connected(request.receive, fold(service.engine, jobs, record))
     num_scores = sum(len(result.logprobs) + len(result.prompt_logprobs) for result in results)
     if num_scores:  # of a long prompt they take a second to write, in which others must be answered
         writing = service.lanes.run(num_scores * SCORE_BYTES, _write, form, results)
@@ -133,25 +135,28 @@ def _write(form: Form, results: Sequence[TextResult]) -> bytes:
     return msgspec.json.encode(form.whole(results, count(results, form.head.n)))
 
 
-async def _events(
-    service: Service, form: Form, jobs: Sequence[Job], record: Record
-) -> AsyncGenerator[msgspec.Struct, None]:
+async def _tell(
+    service: Service, form: Form, jobs: Sequence[Job], record: Record, put: Callable[[msgspec.Struct], None]
+) -> None:
     """Chunks of a stream: how each answer begins, what comes, why it ended; then, if asked for, the usage."""
     for index in range(len(jobs)):
         for chunk in form.begin(index):
-            yield chunk
+            put(chunk)
     results: dict[int, TextResult] = {}
-    async with aclosing(run(service.engine, jobs, record)) as pieces:
-        async for piece in pieces:
-            for chunk in form.go_on(piece):
-                yield chunk if form.head.tells_usage != "always" else _with_usage(chunk, record)
-            if piece.result is not None:
-                results[piece.index] = piece.result
-                for chunk in form.end(piece.index, piece.result):
-                    yield chunk if form.head.tells_usage != "always" else _with_usage(chunk, record)
+    tells_always = form.head.tells_usage == "always"
+
+    def take(piece: Piece) -> None:
+        for chunk in form.go_on(piece):
+            put(_with_usage(chunk, record) if tells_always else chunk)
+        if piece.result is not None:
+            results[piece.index] = piece.result
+            for chunk in form.end(piece.index, piece.result):
+                put(_with_usage(chunk, record) if tells_always else chunk)
+
+    await Answers(service.engine, jobs, record, take).run()
     if form.head.tells_usage != "never":
         for chunk in form.sum_up(count([results[index] for index in range(len(jobs))], form.head.n)):
-            yield chunk
+            put(chunk)
 
 
 def _with_usage(chunk: msgspec.Struct, record: Record) -> msgspec.Struct:

@@ -1,14 +1,17 @@
 """Prompts become answers: one stream of pieces, which a streamed reply sends on and a plain one folds."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+
+import msgspec
 
 from freehold.engine.aio import AsyncEngine
 from freehold.errors import EngineError, FreeholdError, RequestError
-from freehold.protocol import Finish, Grammar, Tokens
+from freehold.observe.record.take import Take
+from freehold.protocol import Event, Finish, Grammar, Tokens
 from freehold.serve.entrance.record import Record
 from freehold.serve.schema import CompletionTokensDetails, PromptTokensDetails, Usage
 from freehold.serve.service import Service
@@ -20,8 +23,10 @@ MAX_PROMPT_LOGPROBS = 1 << 20
 """Log probabilities of prompts' tokens that one request may ask for, the likeliest ones at each place included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+_log = logging.getLogger(__name__)
+
+
+class Piece(msgspec.Struct, frozen=True):
     """What happened to one answer.
 
     Attributes:
@@ -77,62 +82,121 @@ def plan_jobs(  # noqa: PLR0913  what a request is made of
     return jobs
 
 
-async def run(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> AsyncGenerator[Piece, None]:
-    """Pieces of all jobs as they come, each job's in order. Closing the iterator early aborts what still runs.
+class Answers:
+    """The answers to one request while they grow. For the event loop's thread."""
 
-    Args:
-        record: learns when the first token came, how many came or were reused, and how the answers ended.
+    def __init__(
+        self, engine: AsyncEngine, jobs: Sequence[Job], record: Record, on_piece: Callable[[Piece], None]
+    ) -> None:
+        """
+        Args:
+            record: learns when the first token came, how many came or were reused, and how the answers ended.
+            on_piece: gets the pieces of all jobs as they come, each job's in order. If it raises, `run` does.
+        """
+        self._engine = engine
+        self._jobs = jobs
+        self._record = record
+        self._on_piece = on_piece
+        self._takes: list[Take | None] = []
+        self._running: set[int] = set()  # jobs that have not ended in the engine
+        self._num_open = len(jobs)  # answers without a result
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Have the jobs answered, and return when all pieces were given. Cancelled, it aborts what still runs.
+
+        Raises:
+            EngineError: the engine refused, failed, ended or cancelled a request; the others are aborted.
+            RequestError: nothing can answer the request.
+        """
+        record = self._record
+        record.note_queued([job.generate.request_id for job in self._jobs])
+        if record.notes is not None:
+            record.notes.note_jobs(self._jobs)
+        try:
+            for index, job in enumerate(self._jobs):
+                take = None if record.flight is None else record.flight.follow(job.generate)
+                self._takes.append(take)
+                self._engine.submit(job.generate, partial(self._see, index), take)
+                self._running.add(index)
+            await self._over
+        finally:
+            if not self._over.done():
+                self._over.cancel()
+            elif not self._over.cancelled():
+                self._over.exception()  # that it failed while its client left is no news
+            for index in self._running:
+                self._engine.engine.abort(self._jobs[index].generate.request_id)
+            record.note_over()
+
+    def _see(self, index: int, event: Event) -> None:
+        """An event of one of the jobs, perhaps after `run` has ended."""
+        try:
+            if isinstance(event, Finish):
+                self._running.discard(index)
+                self._record.note_finish(index, event)
+            if not self._over.done():
+                self._take(index, event)
+        except Exception as error:
+            if not self._over.done():
+                self._over.set_exception(error)
+            else:
+                _log.exception("the end of request %s isn't noted", event.request_id)
+
+    def _take(self, index: int, event: Event) -> None:
+        job = self._jobs[index]
+        if isinstance(event, Finish):
+            self._end(index, job, event)
+            return
+        if isinstance(event, Tokens) and event.started_s is not None:
+            self._record.note_begun(event.started_s, event.held_s)
+        was_stopped = job.text.stopped
+        delta = job.text.push(event)
+        if was_stopped:
+            return
+        if job.text.stopped:
+            if (take := self._takes[index]) is not None:
+                take.stop()
+            self._engine.engine.abort(job.generate.request_id)
+        if delta.token_ids:
+            self._record.note_tokens(index, len(delta.token_ids))
+        self._on_piece(Piece(index, delta))
+
+    def _end(self, index: int, job: Job, finish: Finish) -> None:
+        """
+        Raises:
+            FreeholdError: it has no result.
+        """
+        if finish.reason == "failed":
+            raise _failure(job, finish)
+        result = job.text.finish(finish)
+        if result.finish_reason == "cancelled":
+            raise EngineError("the server is shutting down and cut this answer short", code="engine_stopping")
+        record = self._record
+        if job.generate.sampling.choice == 0:
+            record.num_cached_tokens += result.num_cached_tokens
+        record.num_reasoning_tokens += result.num_reasoning_tokens
+        record.note_result(index, result)
+        self._on_piece(Piece(index, TextDelta(result.tail, (), ()), result))
+        self._num_open -= 1
+        if not self._num_open:
+            self._over.set_result(None)
+
+
+async def fold(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> list[TextResult]:
+    """Results of all jobs, by index: a plain reply is a streamed one, read to its end.
 
     Raises:
-        EngineError: the engine failed, ended or cancelled a request; the others are aborted.
+        as `Answers.run`.
     """
-    record.note_queued([job.generate.request_id for job in jobs])
-    if record.notes is not None:
-        record.notes.note_jobs(jobs)
-    run_all = _answer(engine, 0, jobs[0], record) if len(jobs) == 1 else _merge(engine, jobs, record)
-    try:
-        async with aclosing(run_all) as pieces:
-            async for piece in pieces:
-                if piece.delta.token_ids:
-                    record.note_tokens(piece.index, len(piece.delta.token_ids))
-                if (result := piece.result) is not None:
-                    if jobs[piece.index].generate.sampling.choice == 0:
-                        record.num_cached_tokens += result.num_cached_tokens
-                    record.num_reasoning_tokens += result.num_reasoning_tokens
-                    record.note_result(piece.index, result)
-                yield piece
-    finally:
-        record.note_over()
-
-
-async def _merge(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> AsyncGenerator[Piece, None]:
-    """Pieces of several jobs that run at the same time."""
-    arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
-    tasks = [
-        asyncio.create_task(_forward(_answer(engine, index, job, record), arrived)) for index, job in enumerate(jobs)
-    ]
-    num_running = len(jobs)
-    try:
-        while num_running:
-            piece = await arrived.get()
-            if isinstance(piece, Exception):
-                raise piece
-            num_running -= piece.result is not None
-            yield piece
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def fold(pieces: AsyncGenerator[Piece, None], num_jobs: int) -> list[TextResult]:
-    """Results of all jobs, by index: a plain reply is a streamed one, read to its end."""
     results: dict[int, TextResult] = {}
-    async with aclosing(pieces):
-        async for piece in pieces:
-            if piece.result is not None:
-                results[piece.index] = piece.result
-    return [results[index] for index in range(num_jobs)]
+
+    def keep(piece: Piece) -> None:
+        if piece.result is not None:
+            results[piece.index] = piece.result
+
+    await Answers(engine, jobs, record, keep).run()
+    return [results[index] for index in range(len(jobs))]
 
 
 def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
@@ -150,44 +214,9 @@ def count(results: Sequence[TextResult], jobs_per_prompt: int) -> Usage:
     )
 
 
-async def _answer(engine: AsyncEngine, index: int, job: Job, record: Record) -> AsyncGenerator[Piece, None]:
-    """Pieces of one job."""
-    take = None if record.flight is None else record.flight.follow(job.generate)
-    async with aclosing(engine.generate(job.generate, partial(record.note_finish, index), take)) as events:
-        async for event in events:
-            if not isinstance(event, Finish):
-                if isinstance(event, Tokens) and event.started_s is not None:
-                    record.note_begun(event.started_s, event.held_s)
-                was_stopped = job.text.stopped
-                delta = job.text.push(event)
-                if job.text.stopped and not was_stopped:
-                    if take is not None:
-                        take.stop()
-                    engine.engine.abort(job.generate.request_id)
-                if not was_stopped:
-                    yield Piece(index, delta)
-                continue
-            if event.reason == "failed":
-                raise _failure(job, event)
-            result = job.text.finish(event)
-            if result.finish_reason == "cancelled":
-                raise EngineError("the server is shutting down and cut this answer short", code="engine_stopping")
-            yield Piece(index, TextDelta(result.tail, (), ()), result)
-
-
 def _failure(job: Job, event: Finish) -> FreeholdError:
     """Why an answer failed, as its client shall read it."""
     message, code = event.message or "the engine failed on this request", event.code or "engine_failed"
     if code == "mask_empty" and job.generate.sampling.allowed_ids:
         return RequestError(message, param="allowed_token_ids", code=code)
     return EngineError(message, code=code)
-
-
-async def _forward(answer: AsyncGenerator[Piece, None], arrived: "asyncio.Queue[Piece | Exception]") -> None:
-    """Put one job's pieces, or the error that ended it, into the queue of all."""
-    try:
-        async with aclosing(answer) as pieces:
-            async for piece in pieces:
-                arrived.put_nowait(piece)
-    except Exception as error:
-        arrived.put_nowait(error)

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, closing
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,14 +12,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from freehold.errors import FreeholdError
-from freehold.serve.entrance.record import CLIENT_LEFT, record_of
+from freehold.serve.entrance.record import CLIENT_LEFT, WRITE_KEY, record_of
 from freehold.serve.failure import describe
 from freehold.serve.framing import Framing
 
 T = TypeVar("T")
 
+Tell = Callable[[Callable[[msgspec.Struct], None]], Awaitable[None]]
+"""Tells events, one after the other, and returns when there are no more."""
+
 HEARTBEAT_S = 15.0
 """So long may a stream be silent before it says that it is still there. Proxies cut what is silent for a minute."""
+_SHORTEST_WAIT_S = 0.1
 
 EVENT_STREAM = "text/event-stream"
 _HEADERS = [
@@ -41,17 +45,28 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         ClientLeftError: the client left.
     """
-    task = asyncio.ensure_future(work)
+    task = asyncio.current_task()
+    assert task is not None
+    num_cancelling = task.cancelling()
     watcher = asyncio.ensure_future(_left(receive))
+    has_left = False
+
+    def leave(watcher: "asyncio.Future[None]") -> None:
+        nonlocal has_left
+        if not watcher.cancelled():
+            has_left = True
+            task.cancel()
+
+    watcher.add_done_callback(leave)
     try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ClientLeftError("the client closed the connection")
+        return await work
+    except asyncio.CancelledError:
+        if has_left and task.uncancel() <= num_cancelling:  # else it was also cancelled from elsewhere
+            raise ClientLeftError("the client closed the connection") from None
+        raise
     finally:
-        task.cancel()
+        watcher.remove_done_callback(leave)
         watcher.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
 
 
 async def handle_left(request: Request, _error: Exception) -> Response:
@@ -67,22 +82,17 @@ class EventStream:
     """
 
     def __init__(
-        self,
-        events: AsyncGenerator[msgspec.Struct, None],
-        framing: Framing,
-        headers: Mapping[str, str],
-        held: AbstractContextManager[object],
+        self, tell: Tell, framing: Framing, headers: Mapping[str, str], held: AbstractContextManager[object]
     ) -> None:
         """
         Args:
-            held: left once the stream has ended, however it ends. A generator can't see to that itself: one that was
-                closed before its first step runs nothing.
+            tell: calls what it is given with each event, and returns after the last one.
+            held: left once the stream has ended, however it ends.
         """
-        self._events = events
+        self._tell = tell
         self._framing = framing
         self._held = held
         self._headers = [*_HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
-        self._sent_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
@@ -93,33 +103,76 @@ class EventStream:
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-        framing, clock = self._framing, asyncio.get_running_loop().time
-        self._sent_s = clock()
-        beating = asyncio.ensure_future(self._beat(send))
-        try:
-            async with aclosing(self._events):
-                async for event in self._events:
-                    await send(_body(framing.event(event)))
-                    self._sent_s = clock()
-        except Exception as error:
-            status, failure = describe(error)
-            record = record_of(scope)
-            record.failure = failure.code or "internal"
-            if not isinstance(error, FreeholdError):
-                _log.exception("request %s failed", record.request_id)
-            await send(_body(framing.failure(status, failure, record.request_id)))
-        finally:
-            beating.cancel()
+        framing = self._framing
+        with closing(_Writer(send, scope.get(WRITE_KEY, _never), framing.heartbeat)) as writer:
+            try:
+                await self._tell(lambda event: writer.write(framing.event(event)))
+            except Exception as error:
+                status, failure = describe(error)
+                record = record_of(scope)
+                record.failure = failure.code or "internal"
+                if not isinstance(error, FreeholdError):
+                    _log.exception("request %s failed", record.request_id)
+                writer.write(framing.failure(status, failure, record.request_id))
+            await writer.drain()
         await send({"type": "http.response.body", "body": framing.end, "more_body": False})
 
-    async def _beat(self, send: Send) -> None:
-        """Break silence."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(max(0.0, self._sent_s + HEARTBEAT_S - clock()))
-            if clock() - self._sent_s >= HEARTBEAT_S:
-                await send(_body(self._framing.heartbeat))
-                self._sent_s = clock()
+
+class _Writer:
+    """Writes a stream's body: at once while its client reads, and else as soon as it does again. Breaks silence."""
+
+    def __init__(self, send: Send, write_now: Callable[[bytes], bool], heartbeat: bytes) -> None:
+        """
+        Args:
+            write_now: writes a part of the body, unless that must wait; tells whether it did.
+        """
+        self._send = send
+        self._write_now = write_now
+        self._heartbeat = heartbeat
+        self._waiting: list[bytes] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._wrote_s = self._loop.time()
+        self._beat = self._loop.call_later(HEARTBEAT_S, self._break_silence)
+
+    def write(self, data: bytes) -> None:
+        """Write a part, after all that were written before."""
+        self._wrote_s = self._loop.time()
+        if self._sending is None and self._write_now(data):
+            return
+        self._waiting.append(data)
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send_waiting())
+
+    async def drain(self) -> None:
+        """Wait until all is written."""
+        if self._sending is not None:
+            await self._sending
+
+    def close(self) -> None:
+        """Drop what isn't written."""
+        self._beat.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+            await self._send(_body(data))
+        self._sending = None
+
+    def _break_silence(self) -> None:
+        silent_s = self._loop.time() - self._wrote_s
+        if silent_s >= HEARTBEAT_S and self._sending is None:
+            self.write(self._heartbeat)
+            silent_s = 0.0
+        self._beat = self._loop.call_later(max(HEARTBEAT_S - silent_s, _SHORTEST_WAIT_S), self._break_silence)
+
+
+def _never(_data: bytes) -> bool:
+    """For connections that can't tell whether a part must wait."""
+    return False
 
 
 def _body(data: bytes) -> dict[str, Any]:

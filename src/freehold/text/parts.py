@@ -7,23 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Content:
+
+class Content(msgspec.Struct, frozen=True):
     """More of what the model says; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(msgspec.Struct, frozen=True):
     """More of what the model thinks; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallBegin:
+class CallBegin(msgspec.Struct, frozen=True):
     """The model calls a tool. Its arguments follow, then its end, before another call begins.
 
     Attributes:
@@ -37,16 +36,14 @@ class CallBegin:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(msgspec.Struct, frozen=True):
     """More of a call's arguments, never empty: a part of a JSON object as the model wrote it."""
 
     index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(msgspec.Struct, frozen=True):
     """A call is complete: its arguments are a JSON object. A call that was cut short has no end."""
 
     index: int

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, TypeVar
 
+import msgspec
+
 from freehold.protocol import Finish, FinishReason, PromptLogprobs, Tokens
 from freehold.text.answer import AnswerReader, Reading
 from freehold.text.logprobs import TokenLogprob, with_text
@@ -20,8 +22,7 @@ PLAIN = Reading()
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True):
     """What one event added.
 
     Attributes:

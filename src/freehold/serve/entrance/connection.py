@@ -7,6 +7,7 @@ doesn't read. Reading is bounded in time and size here; what a body may hold is 
 import asyncio
 import fcntl
 import sys
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from freehold.serve.entrance.http_parser import HttpParser
-from freehold.serve.entrance.record import UNREAD_KEY
+from freehold.serve.entrance.record import UNREAD_KEY, WRITE_KEY
 from freehold.serve.schema import Failure, FailureBody
 
 MAX_HEAD_BYTES = 32 << 10
@@ -131,6 +132,7 @@ class Connection(HttpToolsProtocol):
         self._set_deadline(BODY_TIMEOUT_S)
         super().on_headers_complete()
         self.scope[UNREAD_KEY] = self.count_unread  # type: ignore[literal-required]
+        self.scope[WRITE_KEY] = partial(self.write_now, self.cycle)  # type: ignore[literal-required]
         if self.scope["http_version"] == "1.0":
             self.cycle.send = _until_closed(self.cycle)  # type: ignore[method-assign, assignment]
 
@@ -155,6 +157,14 @@ class Connection(HttpToolsProtocol):
         """Close if a request is still arriving: nothing has begun that it could wait for."""
         if self._deadline is not None and not self._is_answering:
             self.transport.close()
+
+    def write_now(self, cycle: RequestResponseCycle, data: bytes) -> bool:
+        """Write a part of an answer's body that has begun. False if that must go the long way: it has to wait for the
+        client, or isn't sent in chunks."""
+        if self.flow.write_paused or not cycle.chunked_encoding or cycle.disconnected or cycle.response_complete:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
     def count_unread(self) -> int:
         """Bytes of the answer that the client's side has no room for: they wait here, or in the system unsent. What is

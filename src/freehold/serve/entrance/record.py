@@ -23,6 +23,10 @@ UNREAD_KEY = "freehold.unread"
 """Where the scope of one that came over a connection has a function that tells how many bytes its client has no room
 for."""
 
+WRITE_KEY = "freehold.write"
+"""Where the scope of such a request has a function that writes a part of the answer's body, unless it must wait for the
+client; it tells whether it did."""
+
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 _NAME_LENGTH = 60
 _NUM_NAMES = 20
