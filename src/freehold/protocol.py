@@ -208,7 +208,7 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
     top: tuple[tuple[int, float], ...]
 
 
-class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
     """Log probabilities of a request's prompt ids from position `start_pos` on. They come in order, each position but
     the first once, before any `Tokens`."""
 
@@ -217,7 +217,7 @@ class PromptLogprobs(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     logprobs: tuple[Logprobs, ...]
 
 
-class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
     """Newly sampled ids of one request, oldest first; one or more.
 
     Attributes:
@@ -252,7 +252,7 @@ class Stages(msgspec.Struct, frozen=True, array_like=True):
     num_preemptions: int = 0
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Finish(msgspec.Struct, frozen=True, kw_only=True, tag=True, array_like=True):
     """The one terminal event of a request.
 
     Attributes:

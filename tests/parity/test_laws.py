@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from driver import GREEDY, Driver, Request
 from kinds import CPU, INT8_KV, KINDS, REFERENCE, Kind
+from msgspec import structs
 from tiny_models import VOCAB_SIZE, token_ids
 
 from freehold.backends.base import FedBy, Row, RowSampling, StepError
@@ -110,7 +111,7 @@ def test_a_row_is_fed_the_last_id_that_a_verification_gave(driver: Driver) -> No
     request = requests()[4]
     (plain,) = driver.answer([request], chunk_size=64)
     driver.forced(request.prompt[:-1], request.blocks)
-    first = dataclasses.replace(
+    first = structs.replace(
         _decode_row(request, len(request.prompt) - 1, [request.prompt[-1], *plain.token_ids[:2]]), num_sampled=3
     )
     step = driver.submit([first])
@@ -148,13 +149,13 @@ def test_asking_for_logits_changes_nothing(driver: Driver) -> None:
 def test_masks(driver: Driver) -> None:
     """Deferred rows sample what their mask allows; others of the step and full masks are not touched."""
     request = requests()[7]
-    row = dataclasses.replace(_decode_row(request, 0, list(request.prompt)), want_logits=True)
+    row = structs.replace(_decode_row(request, 0, list(request.prompt)), want_logits=True)
     (plain,) = driver.run(row)
     full = np.full((VOCAB_SIZE + 31) // 32, 0xFFFFFFFF, dtype=np.uint32)
     allowed = full.copy()
     for token_id in (plain.token_ids[0], 258, 257, 256):
         allowed[token_id // 32] &= ~np.uint32(1 << (token_id % 32))
-    deferred = dataclasses.replace(row, deferred=True)
+    deferred = structs.replace(row, deferred=True)
     step = driver.submit([row, deferred, deferred])
     driver.backend.sample(step, {1: full[np.newaxis], 2: allowed[np.newaxis]})
     after = driver.submit([_decode_row(request, len(request.prompt), [], FedBy(step, 2))])
@@ -182,7 +183,7 @@ def test_copied_and_restored_blocks_hold_the_same(driver: Driver) -> None:
             for block, data in zip(target, saved, strict=False):
                 driver.backend.write_block(block, data)
         moved = dataclasses.replace(request, blocks=target)
-        row = dataclasses.replace(_decode_row(moved, last, [request.prompt[-1]]), want_digests=True)
+        row = structs.replace(_decode_row(moved, last, [request.prompt[-1]]), want_digests=True)
         (result,) = driver.run(row)
         assert (result.token_ids[0], result.digests[0]) == (plain.token_ids[0], plain.digests[0])
 
@@ -251,4 +252,4 @@ def test_reference_refuses_malformed_rows(change, tiny, open_kind) -> None:
     row = Row(0, [5], np.array(blocks(0), np.int32), 1, GREEDY)
     driver.run(row)
     with pytest.raises(ValueError, match=r"token|position|block|num_sampled"):
-        driver.run(dataclasses.replace(row, **change))
+        driver.run(structs.replace(row, **change))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from driver import GREEDY, Driver
 from kinds import CPU, REFERENCE
+from msgspec import structs
 from tiny_models import VOCAB_SIZE, token_ids
 
 from freehold.backends.base import FedBy, Row, RowSampling, StepError
@@ -98,7 +99,7 @@ def test_chunks_and_rows_fed_by_others_see_the_same_context(driver: Driver, samp
         found = []
         for known in range(5):
             before = [*PROMPT, *answer[:known]]
-            fed = replace(row(sampling, before, len(before)), fed_by=FedBy(step, 0))
+            fed = structs.replace(row(sampling, before, len(before)), fed_by=FedBy(step, 0))
             following = driver.submit([fed])
             found += driver.backend.collect(step).rows[0].token_ids
             step = following
@@ -173,7 +174,7 @@ def test_masks_reach_rows_behind_more_logits_than_fit_at_once(driver: Driver) ->
     rules = replace(GREEDY, temperature=1.0, frequency_penalty=1.0, num_prompt_tokens=5)
     masked = row(rules, PROMPT, deferred=True, want_logits=True)
     masks = {0: masks_of([[5, 6, 7, 100]]), 2: masks_of([[8, 9, 258]])}
-    step = driver.submit([masked, scoring, replace(masked, block_ids=BLOCKS + 16)])
+    step = driver.submit([masked, scoring, structs.replace(masked, block_ids=BLOCKS + 16)])
     driver.backend.sample(step, masks)
     results = driver.backend.collect(step).rows
     assert list(results[1].scored) == list(driver.run(scoring)[0].scored)

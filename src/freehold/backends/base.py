@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +29,7 @@ class StepError(FreeholdError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class FedBy:
+class FedBy(msgspec.Struct, frozen=True):
     """An input that is not known yet: the last id that row `row` of step `step_id` sampled."""
 
     step_id: StepId
@@ -68,8 +68,7 @@ class RowSampling:
         return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One request's share of a step.
 
     The inputs are ``[what fed_by sampled] + token_ids``, at absolute positions ``start_pos, start_pos + 1, …``. Their
@@ -106,16 +105,14 @@ class Row:
     num_scored: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One batch. Ids grow by one from step to step."""
 
     step_id: StepId
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class RowResult:
+class RowResult(msgspec.Struct, frozen=True):
     """What a row produced.
 
     Attributes:
@@ -134,8 +131,7 @@ class RowResult:
     scored: Sequence[Logprobs] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """Results in the order of the step's rows, and the seconds that the device was busy with it."""
 
     step_id: StepId

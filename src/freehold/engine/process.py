@@ -24,6 +24,7 @@ from freehold.engine.pulse import Pulse
 from freehold.engine.start import load
 from freehold.errors import OUT_OF_MEMORY, ResourceError, UserError
 from freehold.faults import Fault, Forced, armed
+from freehold.garbage import spare_collections
 from freehold.protocol import Event, StepRows
 
 BEAT_S = 0.25
@@ -86,6 +87,7 @@ def _run(scripts: Scripts | None) -> NoReturn:
         _log.exception("the engine failed while it loaded the model")
         _leave(channel, NotLoaded("", f"{type(error).__name__}: {error}"))
     inbound.core = pulse.core = loaded.core
+    spare_collections()
     channel.send(Ready(loaded.info, loaded.limits))
     loaded.core.run()
     _leave(channel, Ended(loaded.core.progress.fault))

@@ -99,7 +99,7 @@ class StepPlanner:
     def _plan_turns(self, step: StepDraft, turns: Sequence[Turn]) -> None:
         step.num_owed = sum(num_ready == 1 for _, num_ready in turns)
         for request, num_ready in turns:
-            if step.hindrance is None:
+            if step.hindrance is None and step.num_passed < len(self._waiting):
                 self._start_before(step, request.rank)
             if request.status is not Status.RUNNING:
                 break  # preempted just now by one before it, and so are all after it

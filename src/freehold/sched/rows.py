@@ -12,7 +12,7 @@ def plan_row(request: Request, num_inputs: int, drafts: Sequence[int]) -> Planne
     start_pos = request.num_planned
     end_pos = start_pos + num_inputs
     num_sampled = len(drafts) + 1 if end_pos == request.num_total and request.wants_answer else 0
-    scored_ids = _scored_ids(request, start_pos, end_pos)
+    scored_ids = _scored_ids(request, start_pos, end_pos) if request.num_unscored else ()
     return PlannedRow(
         request_id=request.generate.request_id,
         start_pos=start_pos,
@@ -35,7 +35,7 @@ def _scored_ids(request: Request, start_pos: int, end_pos: int) -> Sequence[int]
     are still to be reported: they must begin with the row's first input."""
     if end_pos < request.num_prompt - request.num_unscored:
         return ()
-    return request.ids[start_pos + 1 : min(end_pos + 1, request.num_prompt)] if request.num_unscored else ()
+    return request.ids[start_pos + 1 : min(end_pos + 1, request.num_prompt)]
 
 
 def scores_of(request: Request, row: PlannedRow, outcome: RowOutcome) -> Iterator[PromptLogprobs]:

@@ -238,7 +238,8 @@ class Scheduler:
             self.memory.distrust(request)
             events.append(self._end(request, "failed", code="numeric_error", message=message))
             return
-        events.extend(scores_of(request, row, outcome))
+        if outcome.scored:
+            events.extend(scores_of(request, row, outcome))
         if not request.wants_answer and request.num_computed == request.num_prompt:
             events.append(self._end(request, "length"))
         if not outcome.token_ids:

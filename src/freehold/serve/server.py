@@ -34,6 +34,7 @@ from freehold.engine.remote import ProcessEngine
 from freehold.errors import ConfigError, EngineError, ResourceError
 from freehold.files.model import open_model
 from freehold.files.vocabulary import TextAssets, load_text
+from freehold.garbage import spare_collections
 from freehold.grammar.compiler import GrammarCompiler
 from freehold.observe import render
 from freehold.serve.app import build_app
@@ -203,6 +204,7 @@ async def _serve(
     service = build_service(AsyncEngine(engine), text, config, gatekeeper)
     loop.add_signal_handler(signal.SIGHUP, gatekeeper.reload)
     server = build_server(service)
+    spare_collections()
     drained = loop.create_task(drain(service, signals, server))
     watching = loop.create_task(_watch(engine, server))
     _log.info("%s", _announcement(service, listener))
