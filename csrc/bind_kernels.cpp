@@ -343,8 +343,12 @@ void bind_kernels(nb::module_& m) {
         },
         "isa"_a, "logits"_a, "rules"_a, "pos"_a, "context_ids"_a, "allowed"_a.none());
     m.def("logprobs", logprobs, "isa"_a, "logits"_a, "token_id"_a, "num_top"_a);
-    m.def("digest",
-          [](Array<float, 1> logits) { return digest_logits(logits.data(), static_cast<int>(logits.size())); });
+    m.def(
+        "digest",
+        [](const std::string& isa, Array<float, 1> logits) {
+            return choose_kernels(isa).digest(logits.data(), static_cast<int>(logits.size()));
+        },
+        "isa"_a, "logits"_a);
 }
 
 }  // namespace freehold

@@ -215,6 +215,8 @@ struct KernelTable {
     void (*finish)(const float* state, int head_dim, float* out);
 
     LogitScan (*scan)(const float* logits, int count);
+    // Sum of SplitMix64 finalizers over (index, bits): the twin of `freehold.sample.digest`.
+    std::uint64_t (*digest)(const float* logits, int count);
     // Token ids of [begin, end) that could reach `best`, all of them and few others; returns how many.
     int (*noise_candidates)(const NoiseCall& call, std::int32_t* ids);
 

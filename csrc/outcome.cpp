@@ -77,7 +77,7 @@ void Outcome::sample_one(const Target& target, float* logits, const LogitScan& s
     const StepRow& row = step_.rows[index_of(target.row)];
     const int number = target.input - (row.num_tokens - row.num_sampled);
     Sampled& sampled = sampled_[index_of(target.row)][index_of(number)];
-    if (row.want_digests) sampled.digest = digest_logits(logits, vocab_size_);
+    if (row.want_digests) sampled.digest = kernels_.digest(logits, vocab_size_);
     if (!scan.finite) return;
     SamplePlace place;
     place.pos = static_cast<std::uint32_t>(row.start_pos + target.input + 1);

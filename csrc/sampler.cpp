@@ -210,15 +210,4 @@ std::int32_t sample(const KernelTable& kernels, float* logits, int vocab_size, c
     return id;
 }
 
-std::uint64_t digest_logits(const float* logits, int vocab_size) {
-    std::uint64_t sum = 0;
-    for (int i = 0; i < vocab_size; ++i) {
-        std::uint64_t x = static_cast<std::uint64_t>(i) << 32 | bit_cast<std::uint32_t>(logits[i]);
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-        sum += x ^ (x >> 31);
-    }
-    return sum;
-}
-
 }  // namespace freehold

@@ -44,7 +44,4 @@ struct SamplerScratch {
 std::int32_t sample(const KernelTable& kernels, float* logits, int vocab_size, const LogitScan& scan,
                     const SamplingRules& rules, const SamplePlace& place, SamplerScratch& scratch);
 
-// Sum of SplitMix64 finalizers over (index, bits): the twin of `freehold.sample.digest`.
-std::uint64_t digest_logits(const float* logits, int vocab_size);
-
 }  // namespace freehold

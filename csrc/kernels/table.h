@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/digest.h"
 #include "kernels/kv_store.h"
 #include "kernels/noise_candidates.h"
 #include "kernels/probabilities.h"
@@ -27,6 +28,7 @@ constexpr KernelTable kTable = {
     .fold = fold,
     .finish = finish,
     .scan = scan,
+    .digest = digest,
     .noise_candidates = noise_candidates,
     .exp_sum = exp_sum,
     .rank = rank,

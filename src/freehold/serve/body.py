@@ -170,17 +170,20 @@ def _check_depth(body: bytes) -> None:
         depth = depths[-1]
 
 
+def _check_object(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        field = name[:_SHOWN_CHARACTERS]
+        raise RequestError(f"{field} stands twice in one object; send it once", param=field, code="duplicate_field")
+
+
+# Of numbers of any length, nothing but that they are some is wanted.
+_Names = json.JSONDecoder(object_pairs_hook=_check_object, parse_int=bool, parse_float=bool)
+
+
 def _check_names(body: bytes) -> None:
     """Refuse valid JSON in which an object has a name twice: readers differ in which of the two they take."""
-
-    def check(pairs: list[tuple[str, Any]]) -> None:
-        if len({name for name, _ in pairs}) < len(pairs):
-            ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-            field = name[:_SHOWN_CHARACTERS]
-            raise RequestError(f"{field} stands twice in one object; send it once", param=field, code="duplicate_field")
-
-    # Of numbers of any length, nothing but that they are some is wanted.
-    json.loads(body, object_pairs_hook=check, parse_int=bool, parse_float=bool)
+    _Names.decode(str(body, "utf-8"))
 
 
 def _check_stranger(decoded: Body, name: str, raw: msgspec.Raw) -> None:

@@ -18,6 +18,7 @@ from freehold.serve.entrance.caller import caller_of
 from freehold.serve.entrance.record import record_of
 from freehold.serve.framing import DATA_ONLY, Framing
 from freehold.serve.generation import Piece, plan_jobs
+from freehold.serve.lanes import INSTANT_BYTES
 from freehold.serve.logprobs import prompt_logprobs, text_logprobs
 from freehold.serve.parameters import handling_of, sampling_params
 from freehold.serve.reply import while_connected
@@ -69,8 +70,11 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     held: ExitStack[None] = ExitStack()
     with held:
         places = service.enter(num_answers, held)
-        encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body, least_room)
-        prompts = await while_connected(request.receive, encoding)
+        if num_bytes <= INSTANT_BYTES:
+            prompts = _encode(service, raw_prompts, body, least_room)
+        else:
+            encoding = service.lanes.run(num_bytes, _encode, service, raw_prompts, body, least_room)
+            prompts = await while_connected(request.receive, encoding)
         record.tokenized_s = time.monotonic()
         ids = [prompt.ids for prompt in prompts]
         grammar = await compile_grammar(service, request.receive, wanted(body), record)

@@ -12,6 +12,8 @@ Ts = TypeVarTuple("Ts")
 
 LONG_BYTES = 64 << 10
 """From here on a text is long: some 50 ms of tokenizing."""
+INSTANT_BYTES = 256
+"""Up to here a text is tokenized sooner than another thread has taken it up."""
 _NUM_SHORT_THREADS = 8
 
 

@@ -99,6 +99,6 @@ def test_masks(isa) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 16, 17, 1000])
-def test_digests(size) -> None:
+def test_digests(isa, size) -> None:
     for logits in shapes(size).values():
-        assert _native.kernels.digest(logits) == digest_logits(logits)
+        assert _native.kernels.digest(isa, logits) == digest_logits(logits)

@@ -43,6 +43,9 @@ class Gate:
         self._board = service.board
         self._model = service.config.served_model_name
         self._needs = needs
+        # Most paths are one route's alone: no need to try all of them at each request.
+        paths = {route.path for route in app.routes if isinstance(route, Route) and not route.param_convertors}
+        self._by_path = {path: self._match({"type": "http", "method": "GET", "path": path}) for path in paths}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._endpoint(scope) == NO_KEY:
@@ -147,6 +150,12 @@ class Gate:
 
     def _endpoint(self, scope: Scope) -> str | None:
         """What a key must allow for the route that the application will take; None if it has none."""
+        path = scope["path"]
+        if path in self._by_path and not scope.get("root_path"):
+            return self._by_path[path]
+        return self._match(scope)
+
+    def _match(self, scope: Scope) -> str | None:
         for route in self._app.routes:
             if route.matches(scope)[0] is not Match.NONE:
                 return self._needs.get(route.path, ADMIN) if isinstance(route, Route) else ADMIN
