@@ -11,6 +11,9 @@ from freehold.errors import EngineError, RequestError
 from freehold.observe.profile import StepProfile
 from freehold.protocol import Event, Finish, Generate
 
+MAX_AT_ONCE = 256
+"""Events handed on before whatever else the loop has to do gets its turn: some milliseconds."""
+
 
 class Observer(Protocol):
     """Watches one request, and may ask the engine for more than whoever reads the events shall see."""
@@ -150,6 +153,9 @@ class _Bridge:
     def _deliver(self) -> None:
         """Called in the loop's thread."""
         self._is_woken = False  # first, so that what comes from now on wakes it again
-        while self._arrived:
+        for _ in range(min(len(self._arrived), MAX_AT_ONCE)):
             take, event = self._arrived.popleft()
             take(event)
+        loop = self._loop()
+        if self._arrived and loop is not None:
+            loop.call_soon(self._deliver)

@@ -227,9 +227,10 @@ class _TextForm:
                 yield self._chunk(self._echo(index, delta.prompt_logprobs))
             return
         token_ids = list(delta.token_ids) if self.head.with_ids and delta.token_ids else UNSET
-        if not delta.text and not token_ids and not delta.logprobs:
+        text = delta.text
+        if not text and not token_ids and not delta.logprobs:
             return
-        choice = TextChoice(index, delta.text, token_ids=token_ids)
+        choice = TextChoice(index, text, token_ids=token_ids)
         if delta.logprobs:
             choice.logprobs = self._scored(index, delta.logprobs, delta.pieces)
         yield self._chunk(choice)

@@ -1,13 +1,14 @@
 """The engine for coroutines."""
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 
 import pytest
 from engine_fixtures import generate, scripted_config, wait_until
 
 from freehold.backends.script import Pause, Scripts
-from freehold.engine.aio import AsyncEngine, _Bridge
+from freehold.engine.aio import MAX_AT_ONCE, AsyncEngine, _Bridge
 from freehold.engine.client import Engine
 from freehold.errors import EngineError, RequestError
 from freehold.protocol import Event, Finish, RequestId, Tokens
@@ -122,3 +123,28 @@ def test_the_last_event_is_the_finish(engine: Engine) -> None:
 
     events = asyncio.run(run())
     assert [isinstance(event, Finish) for event in events] == [False] * (len(events) - 1) + [True]
+
+
+def test_many_events_leave_others_their_turn() -> None:
+    """A core that is faster than the loop keeps nobody else out of it, and loses no event."""
+    num_events = 10 * MAX_AT_ONCE
+    seen: list[int] = []
+    between: list[int] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        bridge = _Bridge(loop)
+
+        def take(event: Event) -> None:
+            assert isinstance(event, Tokens)
+            seen.extend(event.token_ids)
+
+        for number in range(num_events):
+            assert bridge.pass_on(take, Tokens(request_id=RequestId("a"), token_ids=(number,)))
+        while len(seen) < num_events:
+            await asyncio.sleep(0)
+            between.append(len(seen))
+
+    asyncio.run(run())
+    assert seen == list(range(num_events))
+    assert max(after - before for before, after in itertools.pairwise([0, *between])) <= MAX_AT_ONCE
