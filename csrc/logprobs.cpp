@@ -12,7 +12,7 @@ TokenLogprobs logprobs_of(const KernelTable& kernels, const float* logits, int v
     };
     TokenLogprobs found;
     found.logprob = logprob(token_id);
-    found.rank = kernels.rank(logits, vocab_size, token_id);
+    found.rank = token_id == scan.highest_id ? 1 : kernels.rank(logits, vocab_size, token_id);
     if (num_top > 0) {
         std::vector<std::int32_t> top;
         find_likeliest(kernels, logits, vocab_size, nullptr, num_top, spare, top);
