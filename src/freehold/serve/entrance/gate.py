@@ -156,6 +156,7 @@ class Gate:
         return self._match(scope)
 
     def _match(self, scope: Scope) -> str | None:
+        """The same, found by trying the routes in their order."""
         for route in self._app.routes:
             if route.matches(scope)[0] is not Match.NONE:
                 return self._needs.get(route.path, ADMIN) if isinstance(route, Route) else ADMIN
