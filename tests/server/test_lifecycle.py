@@ -16,6 +16,8 @@ from tests.server.running import TIMEOUT_S, Server, Start
 from tests.server.streams import events
 
 from freehold.backends.script import Break, FailStep, Gate, NotFinite, Pause
+from freehold.engine import grammars
+from freehold.serve import server as lifecycle
 
 SLOW = Pause(0.02)
 
@@ -257,3 +259,29 @@ def test_shutdown_cuts_short_at_the_deadline_or_the_second_signal(start: Start, 
     assert (plain.status_code, plain.json()["error"]["code"]) == (503, "engine_stopping")
     assert last_error(streamed)["code"] == "engine_stopping"
     assert server.engine.ledger().cancelled == 2
+
+
+@pytest.mark.parametrize("where", ["server", "engine"])
+def test_shutdown_does_not_wait_for_grammars(start: Start, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Whoever waits for one is answered, or finds the connection closed, long before its grammar is compiled."""
+    monkeypatch.setattr(lifecycle, "LAST_WORDS_S", 0.2)
+    server, compiled, is_compiling = start(), threading.Event(), threading.Event()
+
+    def compile_slowly(*_: Any, **__: Any) -> None:
+        is_compiling.set()
+        compiled.wait()
+
+    server.says("yes")
+    factory, name = (grammars, "_factory") if where == "engine" else (server.service.grammars, "compile")
+    monkeypatch.setattr(factory, name, compile_slowly)
+    with ThreadPoolExecutor() as pool:
+        try:
+            asked = [pool.submit(server.complete, structured_outputs={"choice": ["yes", "no"]}) for _ in range(3)]
+            assert is_compiling.wait(TIMEOUT_S)
+            for _ in range(2):
+                server.send_signal()
+            ends = [one.exception(TIMEOUT_S / 2) or one.result().status_code for one in asked]
+            assert [end for end in ends if end != 503 and not isinstance(end, httpx.RemoteProtocolError)] == []
+        finally:
+            compiled.set()
+    server.join()
