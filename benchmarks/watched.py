@@ -100,6 +100,7 @@ class NoEngine:
     """Says nothing."""
 
     num_live = 0
+    num_starts = 0
 
     def state(self) -> None:
         """None yet."""

@@ -110,7 +110,7 @@ def test_numbers_are_not_broken_in_two(asked: Server, visit: Visit) -> None:
         range.selectNodeContents(cell);
         return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size;
     })"""
-    for cells in ("#latencies td", "#key-table td"):
+    for cells in ("#latencies td", "#key-table td", ".read-at"):
         assert set(page.locator(cells).evaluate_all(num_lines)) == {1}
 
 

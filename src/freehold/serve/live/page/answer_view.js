@@ -6,7 +6,7 @@ import { addAnswerChips, chipList, promptChips, tokenDetails } from "./tokens.js
 
 const ENDS = {
   stop: "ended by itself or at a stop string",
-  length: "cut off at max tokens or the end of the context",
+  length: "was cut off at max tokens or the end of the context",
   tool_calls: "calls tools",
 };
 

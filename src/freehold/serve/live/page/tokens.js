@@ -52,7 +52,7 @@ export function tokenDetails(token) {
   if (token.logprob !== null && token.logprob !== undefined) {
     rows.push(["Log probability", `${token.logprob.toFixed(4)} (${percent(Math.exp(token.logprob))})`]);
   }
-  if (token.sinceMs !== undefined) rows.push(["Since the token before", since(token)]);
+  if (token.sinceMs !== undefined) rows.push(["Came after", since(token)]);
   const parts = rows.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]);
   return element("div", {}, element("dl", { class: "facts" }, ...parts), alternatives(token));
 }
@@ -84,8 +84,8 @@ function alternatives(token) {
 
 function since(token) {
   if (token.sinceMs === null) return "not measured: the answer came whole";
-  if (token.index === 0) return `${token.sinceMs.toFixed(1)} ms since the request was sent`;
-  return token.sinceMs === 0 ? "came together with it" : `${token.sinceMs.toFixed(1)} ms`;
+  if (token.index === 0) return `${token.sinceMs.toFixed(1)} ms, counted from sending the request`;
+  return token.sinceMs === 0 ? "0 ms, together with the token before" : `${token.sinceMs.toFixed(1)} ms, counted from the token before`;
 }
 
 function chip(token, level, label) {
