@@ -79,6 +79,7 @@ def test_a_missing_result_is_named(arguments: tuple[str, ...]) -> None:
         (("--report", "."), "--report .*that is a folder"),
         (("--result-filename", "none/found.json"), "--result-filename .*no folder none; make it first"),
         (("--save-result", "--result-dir", "file"), "--result-dir can't be file"),
+        (("--save-result", "--result-dir", "/proc/x"), "--result-dir can't be /proc/x.*name one that can"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_load(
@@ -89,6 +90,17 @@ def test_what_cannot_be_written_is_refused_before_the_load(
     with pytest.raises(ConfigError, match=why):  # it would be about the server otherwise: there is none
         printed("bench", "--base-url", "http://127.0.0.1:1", *arguments)
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_trace_is_written_with_the_command_that_sends_it(tmp_path: Path) -> None:
+    path = tmp_path / "an hour.jsonl"
+    load = ("--dataset-name", "published", "--published", "chat", "--request-rate", "2", "--num-prompts", "5")
+    told = printed("bench", *load, "--write-trace", str(path)).splitlines()
+    assert told == [
+        f"5 requests in {path}; send them with",
+        f"freehold bench --dataset-name mooncake --dataset-path '{path}' --num-prompts 5 --trace-times",
+    ]
+    assert len(path.read_text().splitlines()) == 5
 
 
 def test_runs_without_a_common_load_are_a_failure(save: Save, tmp_path: Path) -> None:
@@ -125,6 +137,16 @@ def test_experiments_are_listed_with_what_to_expect() -> None:
     for name in ("cached-decoding", "warm-prefix", "kv-occupancy", "concurrency", "max-num-seqs"):
         assert f"{name}: " in out
     assert out.count("Expect") >= 4
+
+
+@pytest.mark.parametrize("output", ["file", "file/deeper", "/proc/x", "/proc"])
+def test_an_experiment_whose_page_cannot_be_written_is_refused_before_it(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"--output can't be {output}.*name one that can"):  # there is no such model
+        printed("experiment", "cached-decoding", "--quick", "--model", "/none", "--output", output)
 
 
 def test_an_unknown_experiment_is_named() -> None:

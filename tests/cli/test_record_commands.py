@@ -59,6 +59,16 @@ def test_ls_filters(folder: Path) -> None:
     assert "--record" in run("ls", str(folder.parent / "none"), fails=True)
 
 
+def test_the_folder_may_be_named_as_servers_spell_it(folder: Path) -> None:
+    given = ("--record-dir", str(folder))
+    for arguments in (("ls",), ("show", "1-1"), ("export",)):
+        assert run(*arguments, *given) == run(*arguments, str(folder))
+    assert run("ls", str(folder), *given) == run("ls", str(folder))
+    assert "name one" in run("ls", str(folder.parent), *given, fails=True)
+    with pytest.raises(UserError, match="fast or recorded"):
+        CliRunner().invoke(commands.app, ["replay", *given, "--timing", "slow"], catch_exceptions=False)
+
+
 def test_show_tells_steps_and_neighbours(folder: Path) -> None:
     for name in ("1-1", "first", "http-first"):
         shown = run("show", name, str(folder))
@@ -148,5 +158,7 @@ def test_reports_count_in_words() -> None:
         num_differing=0,
     )
     assert next(lines(two)).startswith("2 requests: 2 compared (3 tokens, 2 requests up to where they were broken off)")
+    one.num_partial = 0
+    assert next(lines(one)).startswith("1 request: 1 compared (1 token) in")
     one.num_differing, one.differing = 1, [Differing(record_id="1-1", request_id="a", cause="c", failure="it failed")]
     assert "1 request differs; the first: request 1-1 (a): it failed" in list(lines(one))

@@ -14,6 +14,9 @@ from tests.loadtest.runs import StubServer
 
 from freehold.loadtest.result_file import read_result
 
+ENDINGS = pytest.mark.parametrize(
+    ("sent", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
 BEHAVIOUR = {"stub": {"first_token_s": 0.05, "gap_s": 0.005}}
 
 
@@ -60,22 +63,28 @@ def test_flags_as_vllm_spells_them(stub: StubServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(stub: StubServer, tmp_path: Path) -> None:
+@ENDINGS
+def test_an_end_keeps_what_there_is_and_resume_goes_on(
+    stub: StubServer, tmp_path: Path, sent: signal.Signals, code: int, word: str
+) -> None:
     arguments = command(
         "--base-url", stub.url, "--max-concurrency", "1,2", "--num-prompts", "20", "--random-input-len", "4",
         "--random-output-len", "4", "--extra-body", '{"stub": {"first_s": 0.1}}', "--quiet",
         "--result-filename", tmp_path / "found.json",
     )  # fmt: skip
     stub.truth()
-    with processes.start(arguments, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)) as running:
+    with processes.start(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)
+    ) as running:
         asked: set[str] = set()
         while len(asked) < 26:  # within the second point
             assert running.poll() is None, "it ended by itself"
             time.sleep(0.05)
             asked |= {key for key in stub.truth() if key.startswith("bench-")}
-        running.send_signal(signal.SIGINT)
-        printed, _ = running.communicate(timeout=60)
-    assert running.returncode == 130
+        running.send_signal(sent)
+        printed, said = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert said.endswith(f"freehold: {word}\n")
     assert "interrupted" in printed
     assert f"--resume {tmp_path / 'found.sqlite'}" in printed
     cut = read_result(tmp_path / "found.json")
@@ -123,7 +132,10 @@ def test_a_server_that_misbehaves_in_every_way_is_no_traceback(tmp_path: Path) -
     assert {"no_done", "impossible_usage"} <= {each.code for each in point.warnings}
 
 
-def test_ctrl_c_before_any_request_ended_says_how_to_go_on(tmp_path: Path) -> None:
+@ENDINGS
+def test_an_end_before_any_request_ended_says_how_to_go_on(
+    tmp_path: Path, sent: signal.Signals, code: int, word: str
+) -> None:
     found = tmp_path / "found.json"
     behaviours = [{"first_s": 60}, {}]  # the second one after going on
     with StubServer("--default", json.dumps(behaviours)) as stub:
@@ -137,14 +149,20 @@ def test_ctrl_c_before_any_request_ended_says_how_to_go_on(tmp_path: Path) -> No
             while not any(key.startswith("bench-") for key in stub.truth()):
                 assert running.poll() is None, "it ended by itself"
                 time.sleep(0.05)
-            running.send_signal(signal.SIGINT)
+            running.send_signal(sent)
             printed, said = running.communicate(timeout=60)
-        assert running.returncode == 130
+        assert running.returncode == code
         assert printed == f"Interrupted; go on with `freehold bench --resume {found.with_suffix('.sqlite')}`.\n"
-        assert said.endswith("freehold: interrupted\n")
+        assert said.endswith(f"freehold: {word}\n")
         done = run(tmp_path, "--resume", found.with_suffix(".sqlite"), "--quiet")
     assert done.returncode == 0, done.stderr
-    assert read_result(found).points[0].completed == 1
+    whole = read_result(found)
+    assert whole.points[0].completed == 1
+    found.unlink()
+    again = run(tmp_path, "--resume", found.with_suffix(".sqlite"), "--quiet")  # its server is gone
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert "Nothing is missing" in again.stderr
+    assert read_result(found) == whole
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.loadtest.runs import StubServer
 
 from freehold.files.tensors import DType
 from freehold.loadtest.experiments.base import Experiment, Outcome, Setting
-from freehold.loadtest.experiments.catalog import EXPERIMENTS, outcome_page, outcome_text, write_outcome
+from freehold.loadtest.experiments.catalog import EXPERIMENTS, measured, outcome_page, outcome_text, write_outcome
 from freehold.loadtest.experiments.served_model import load_test
 from freehold.loadtest.options import BenchOptions
 from freehold.loadtest.report.html import Table
@@ -135,6 +135,13 @@ def test_what_was_found_is_printed_and_written(tmp_path: Path) -> None:
     drawn = ElementTree.fromstring(picture.read_text())
     assert drawn.tag.endswith("svg")
     assert "prefers-color-scheme" in picture.read_text()
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_quick_figures_are_said_to_tell_nothing(is_quick: bool) -> None:
+    experiment, outcome = made_up()
+    warned = ["--quick is too short for these figures to tell anything."] if is_quick else []
+    assert measured(experiment, Setting("smollm2", is_quick=is_quick)).found == [*outcome.found, *warned]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.6], ids=["before any request ended", "after some"])

@@ -109,6 +109,18 @@ def test_a_point_that_asks_more_than_the_server_can_answer_ends_early(against: A
 
 
 @pytest.mark.usefixtures("is_quick")
+def test_a_point_that_the_server_keeps_refusing_ends_early(against: Against) -> None:
+    """Its queue is full and stays so: neither those in flight nor TTFT grow."""
+    behaviours = [{}, {"status": 429}, {"status": 503}]
+    run = against(behaviours, loads=opened(40.0), num_prompts=200, lengths=(4, 1), detect_saturation=True)
+    stopped = run.point.stopped
+    assert stopped is not None
+    assert stopped.sign == "refusals"
+    assert stopped.num_unasked > 20
+    assert stored(run.path).stopped == stopped
+
+
+@pytest.mark.usefixtures("is_quick")
 def test_a_rate_that_the_server_can_answer_is_measured_to_its_end(against: Against) -> None:
     run = against({"serial_s": 0.01}, loads=opened(40.0), num_prompts=50, lengths=(4, 1), detect_saturation=True)
     assert run.point.stopped is None

@@ -1,6 +1,7 @@
-"""Files that ``freehold bench`` is to write, checked before the load rather than after it."""
+"""Files that a measurement is to write, checked before it rather than after it."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from freehold.errors import ConfigError
@@ -22,14 +23,21 @@ def writable(flag: str, path: Path) -> Path:
     return path
 
 
-def folder_of_results(path: Path) -> Path:
+def folder_of_results(flag: str, path: Path) -> Path:
     """The folder, made if need be.
 
     Raises:
-        ConfigError: it can't be made.
+        ConfigError: it can't be made, or no file can be written there.
     """
+    done = "be made"
     try:
         path.mkdir(parents=True, exist_ok=True)
+        done = "be written to"
+        # Permissions don't tell of folders that take no files, such as those of /proc.
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
-        raise ConfigError(f"--result-dir can't be {path}: {error.strerror}") from None
+        raise ConfigError(
+            f"{flag} can't be {path}: that folder can't {done} ({error.strerror}); name one that can"
+        ) from None
     return path

@@ -1,5 +1,6 @@
 """``freehold bench --write-trace``: a synthetic load as a file."""
 
+import shlex
 from pathlib import Path
 
 from freehold.cli.bench_paths import writable
@@ -15,5 +16,5 @@ def save_trace(options: BenchOptions, path: Path) -> None:
         ConfigError: it can't be written, or the run's load has no times of its own.
     """
     num = write_trace(options, seed_of(options, 0, 0), writable("--write-trace", path))
-    print(f"{num} requests in {path}; send them with")
-    print(f"--dataset-name mooncake --dataset-path {path} --num-prompts {num} --trace-times")
+    flags = f"--dataset-path {shlex.quote(str(path))} --num-prompts {num} --trace-times"
+    print(f"{num} requests in {path}; send them with\nfreehold bench --dataset-name mooncake {flags}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from freehold.cli.bench_paths import folder_of_results
 from freehold.cli.options import PATH
 from freehold.errors import ConfigError, shown
 
@@ -18,7 +19,7 @@ from freehold.errors import ConfigError, shown
 def experiment(name: str, model: str, output: Path, quick: bool, threads: int | None) -> None:
     """Measure how inference works, on this machine: each experiment gives a table, a page and plots."""
     from freehold.loadtest.experiments.base import Setting
-    from freehold.loadtest.experiments.catalog import EXPERIMENTS, outcome_text, write_outcome
+    from freehold.loadtest.experiments.catalog import EXPERIMENTS, measured, outcome_text, write_outcome
 
     if name == "ls":
         for each in EXPERIMENTS.values():
@@ -27,9 +28,10 @@ def experiment(name: str, model: str, output: Path, quick: bool, threads: int | 
     if name not in EXPERIMENTS:
         raise ConfigError(f"there is no experiment {shown(name)}; there are: {', '.join(EXPERIMENTS)}")
     chosen = EXPERIMENTS[name]
+    folder_of_results("--output", output)
     setting = Setting(model, is_quick=quick, threads=threads, tell=lambda text: print(f"… {text}", file=sys.stderr))
     print(f"{chosen.title}\n\n{chosen.expect}\n")
-    outcome = chosen.run(setting)
+    outcome = measured(chosen, setting)
     print(outcome_text(outcome))
     for path in write_outcome(chosen, setting, outcome, output):
         print(f"wrote {path}")

@@ -20,6 +20,10 @@ EXIT_NO_READER = 141
 EXIT_TERMINATED = 143
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came to a command that ends as after Ctrl-C: with what there is."""
+
+
 def main() -> None:
     """Run the command line. What a person can put right ends in one sentence on stderr and exit code 2."""
     if sys.argv[1:2] == ["serve"]:
@@ -32,6 +36,8 @@ def main() -> None:
     try:
         try:
             _run_or_say()
+        except Terminated:
+            _fail("terminated", EXIT_TERMINATED)
         except KeyboardInterrupt:
             _fail("interrupted", EXIT_INTERRUPTED)
         finally:

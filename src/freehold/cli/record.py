@@ -15,7 +15,7 @@ import click
 
 from freehold import resolve
 from freehold.cli.options import PATH, Commands
-from freehold.cli.recordings import recording_argument, recording_path
+from freehold.cli.recordings import recording_path, with_recording
 from freehold.errors import ConfigError, RecordingError, ResourceError, printable
 from freehold.setting_kinds import parse_span
 
@@ -41,7 +41,7 @@ def record() -> None:
 
 
 @record.command("ls")
-@recording_argument
+@with_recording
 @_since_option
 @_until_option
 @_key_option
@@ -67,7 +67,7 @@ def list_requests(
 
 @record.command()
 @click.argument("request", metavar="ID", help="As `freehold record ls` names it, or a request's id.")
-@recording_argument
+@with_recording
 @_text_option
 @_model_option
 def show(request: str, recording: Path | None, text: bool, model: str | None) -> None:
@@ -83,7 +83,7 @@ def show(request: str, recording: Path | None, text: bool, model: str | None) ->
 
 
 @record.command()
-@recording_argument
+@with_recording
 @click.option(
     "--format", "form", metavar="{jsonl,mooncake}", default="jsonl", help="All of it, or lengths and hashes alone."
 )

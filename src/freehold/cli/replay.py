@@ -8,15 +8,16 @@ from typing import Any
 import click
 
 from freehold import resolve
+from freehold.amounts import amount
 from freehold.cli.options import PATH, config_option, with_settings
-from freehold.cli.recordings import recording_argument, recording_path
+from freehold.cli.recordings import recording_path, with_recording
 from freehold.errors import ConfigError, RecordingError, ResourceError, printable
 
 EXIT_DIFFERENT = 1
 
 
 @click.command()
-@recording_argument
+@with_recording
 @config_option
 @click.option("--only", metavar="ID", help="One request, as `freehold record ls` names it.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N requests.")
@@ -65,7 +66,10 @@ def replay(
         if "model" not in settings:
             raise ConfigError("the recording doesn't say where its model is; name it with --model")
         options = Options(Pace(TIMINGS[timing], concurrency), only, limit, with_bisection=bisect)
-        found = run_replay(opened, resolve.engine_config(config=config, **settings), options, ProcessEngine.start)
+        engine = resolve.engine_config(config=config, **settings)
+        num = 1 if only is not None else min(len(opened), limit or len(opened))
+        print(f"replaying {amount(num, 'recorded request')} on an engine of its own …", file=sys.stderr, flush=True)
+        found = run_replay(opened, engine, options, ProcessEngine.start)
     for line in lines(found):
         print(printable(line))
     if report is not None:

@@ -35,6 +35,7 @@ class Measurement:
         num_cut: earlier attempts that were interrupted; what they asked was asked anew.
         is_complete: False if it was interrupted; requests that were in flight then have no record.
         stopped: it was ended early, as the server was over-saturated; it is complete nevertheless.
+        expects_hits: requests were meant to find prompts in the server's prefix cache.
     """
 
     load: Load
@@ -50,6 +51,7 @@ class Measurement:
     num_cut: int = 0
     is_complete: bool = True
     stopped: Stopped | None = None
+    expects_hits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,10 @@ async def _ask(
     asking, watching = asyncio.create_task(traffic.run(conversations, seed)), asyncio.create_task(watch.wait())
     try:
         await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
-        (asking if asking.done() else watching).result()
-        return None if asking.done() else Stopped(traffic.now_s(), traffic.num_in_flight + traffic.num_waiting, 0)
+        if asking.done():
+            asking.result()
+            return None
+        return Stopped(traffic.now_s(), traffic.num_in_flight + traffic.num_waiting, 0, watching.result())
     finally:
         asking.cancel()
         watching.cancel()

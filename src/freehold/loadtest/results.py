@@ -125,6 +125,10 @@ class RepeatFigures(msgspec.Struct, frozen=True):
     median_ms: dict[str, float]
 
 
+SaturationSign = Literal["queue", "refusals"]
+"""What tells that a server is over-saturated: its queue keeps growing, or it keeps refusing requests."""
+
+
 class Stopped(msgspec.Struct, frozen=True):
     """A measurement that was stopped before its end, as the server was over-saturated.
 
@@ -132,11 +136,13 @@ class Stopped(msgspec.Struct, frozen=True):
         after_s: from its beginning.
         num_broken_off: requests that were in flight; they have no figures.
         num_unasked: requests that weren't sent.
+        sign: what told that the server was over-saturated.
     """
 
     after_s: float
     num_broken_off: int
     num_unasked: int
+    sign: SaturationSign = "queue"
 
 
 class Load(msgspec.Struct, frozen=True):

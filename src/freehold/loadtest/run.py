@@ -73,6 +73,24 @@ async def run(options: BenchOptions, facts: ServerFacts, tools: Tools) -> RunRes
     return await _Run(options, facts, tools).run()
 
 
+def saved_run(store: RunStore) -> RunResult:
+    """The result of a run whose measurements are all in the store; no server is asked.
+
+    Raises:
+        StateError: the file can't be read or is damaged.
+    """
+    options, facts = store.options, store.facts()
+    assert facts is not None, "they are noted before anything is measured"
+    points = []
+    for index in range(len(options.loads)):
+        repeats = (store.measurement(index, repeat) for repeat in range(options.repeats))
+        measurements = [each for each in repeats if each is not None]
+        if any(each.records for each in measurements):
+            expects_hits = any(each.expects_hits for each in measurements)
+            points.append(summarize(measurements, _wanted(options, expects_hits=expects_hits)))
+    return RunResult(facts, tuple(points), knee(points), operating_point(points))
+
+
 def seed_of(options: BenchOptions, point: int, repeat: int, num_cut: int = 0) -> int:
     """The seed of a measurement: another one for each, unless the cache is meant to be warm.
 
@@ -103,12 +121,7 @@ class _Run:
         self._facts = self._store.facts() or self._new_facts(facts)
         self._is_warm = False
         self._is_interrupted = False
-        self._wanted = Wanted(
-            percents=tuple(options.percents),
-            limits_ms=options.limits_ms,
-            expects_hits=options.warm_cache or tools.workload.shares_prefixes,
-            num_warmups=options.num_warmups,
-        )
+        self._wanted = _wanted(options, expects_hits=options.warm_cache or tools.workload.shares_prefixes)
 
     async def run(self) -> RunResult:
         self._store.put_facts(self._facts)
@@ -162,6 +175,7 @@ class _Run:
         prefix = f"bench-{self._options.seed}-{index}-{repeat}"
         found = await measure(load, seed, conversations, self._means, on_record, prefix)
         found.num_cut = num_cut
+        found.expects_hits = self._wanted.expects_hits
         if found.is_complete:
             self._store.finish(index, repeat, found)
         return found
@@ -215,6 +229,15 @@ class _Run:
             server=facts.told,
             metadata=options.metadata,
         )
+
+
+def _wanted(options: BenchOptions, *, expects_hits: bool) -> Wanted:
+    return Wanted(
+        percents=tuple(options.percents),
+        limits_ms=options.limits_ms,
+        expects_hits=expects_hits,
+        num_warmups=options.num_warmups,
+    )
 
 
 def _place(point: int, repeat: int, num_cut: int) -> str:

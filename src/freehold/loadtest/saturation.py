@@ -1,14 +1,18 @@
-"""Over-saturation: requests come faster than the server answers, so that its queue grows as long as one looks."""
+"""Over-saturation: requests come faster than the server answers.
+
+Its queue grows as long as one looks; or, if the server limits its queue, it refuses some of them all the time.
+"""
 
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from itertools import takewhile
 
 import numpy as np
 
 from freehold.loadtest.records import RequestRecord
-from freehold.loadtest.results import Load
+from freehold.loadtest.results import Load, SaturationSign
 from freehold.loadtest.statistics import slope
 from freehold.loadtest.traffic import Traffic
 
@@ -25,14 +29,27 @@ _SIGNIFICANT = 3.0  # standard errors
 _LEAST_RISE = 0.25  # by the mean
 _FILLING = 2.0  # times that answers take from their first token on
 
+_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_LEAST_REFUSED = 0.1  # of the requests of each part
+_NUM_PARTS = 3
+_FEWEST_REFUSED = 3  # in each part
 
-def is_over_saturated(load: Load, records: Sequence[RequestRecord], duration_s: float) -> bool:
-    """Requests came at a rate, and both those in flight and their TTFT grew through a measurement."""
+
+def sign_of_saturation(load: Load, records: Sequence[RequestRecord], duration_s: float) -> SaturationSign | None:
+    """What tells that a measurement was over-saturated: requests came at a rate, and both those in flight and their
+    TTFT grew through it, or the server kept refusing some at its end.
+
+    Args:
+        records: all of them, by their intended start.
+    """
     if load.kind == "closed" or duration_s < MIN_S:
-        return False
+        return None
+    if _keeps_refusing((each.intended_s, each) for each in reversed(records)):
+        return "refusals"
     answered = [each for each in records if each.succeeded]
     numbers = in_flight(answered, records)
-    return _grow(answered, [(each.intended_s, number) for each, number in zip(answered, numbers, strict=True)])
+    looks = [(each.intended_s, number) for each, number in zip(answered, numbers, strict=True)]
+    return "queue" if _grow(answered, looks) else None
 
 
 def in_flight(moments: Sequence[RequestRecord], records: Sequence[RequestRecord]) -> list[float]:
@@ -59,8 +76,8 @@ class SaturationWatch:
         self._records = records
         self._looks: deque[tuple[float, float]] = deque(maxlen=int(WINDOW_S / _LOOK_S))
 
-    async def wait(self) -> None:
-        """Return once the server is over-saturated."""
+    async def wait(self) -> SaturationSign:
+        """Return once the server is over-saturated, with what tells so."""
         judged_s = 0.0
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -68,12 +85,37 @@ class SaturationWatch:
             self._looks.append((now_s, self._traffic.num_in_flight + self._traffic.num_waiting))
             if now_s >= MIN_S and now_s - judged_s >= _JUDGE_S:
                 judged_s = now_s
-                if self._is_over_saturated(now_s):
-                    return
+                if (sign := self._sign(now_s)) is not None:
+                    return sign
 
-    def _is_over_saturated(self, now_s: float) -> bool:
+    def _sign(self, now_s: float) -> SaturationSign | None:
+        # By their ends: of those that began of late, only what was refused has ended.
+        if _keeps_refusing((each.ended_s, each) for each in reversed(self._records)):
+            return "refusals"
         recent = takewhile(lambda each: each.ended_s > now_s - WINDOW_S, reversed(self._records))
-        return _grow([each for each in recent if each.succeeded], self._looks)
+        return "queue" if _grow([each for each in recent if each.succeeded], self._looks) else None
+
+
+def _keeps_refusing(latest: Iterable[tuple[float, RequestRecord]]) -> bool:
+    """Whether the server refused a good share of the requests as too many in each part of the last `MIN_S` seconds.
+
+    In each part, as a burst that doesn't fit its queue is refused too, and then all is well.
+
+    Args:
+        latest: moments and requests, the latest first.
+    """
+    nums, nums_refused = [0] * _NUM_PARTS, [0] * _NUM_PARTS
+    last_s: float | None = None
+    for at_s, record in latest:
+        last_s = at_s if last_s is None else last_s
+        part = int((last_s - at_s) / MIN_S * _NUM_PARTS)
+        if part >= _NUM_PARTS:
+            break
+        nums[part] += 1
+        nums_refused[part] += record.status in _BUSY
+    return all(
+        refused >= max(_FEWEST_REFUSED, _LEAST_REFUSED * num) for num, refused in zip(nums, nums_refused, strict=True)
+    )
 
 
 def _grow(answered: Sequence[RequestRecord], looks: Iterable[tuple[float, float]]) -> bool:

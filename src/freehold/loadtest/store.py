@@ -91,6 +91,11 @@ class RunStore:
             (text,) = connection.execute("SELECT facts FROM run").fetchone()
             return None if text is None else msgspec.json.decode(text, type=RunFacts)
 
+    def is_finished(self) -> bool:
+        """All points were measured when the file was opened."""
+        with self._reading() as connection:
+            return connection.execute("SELECT 1 FROM run WHERE is_finished").fetchone() is not None
+
     def measurement(self, point: int, repeat: int) -> Measurement | None:
         """A finished one, with its records; None if it isn't finished."""
         key = (point, repeat)

@@ -7,8 +7,8 @@ import msgspec
 from freehold.loadtest.binding import binding_limit
 from freehold.loadtest.measurement import Measurement
 from freehold.loadtest.records import RequestRecord
-from freehold.loadtest.results import Finding, PointResult
-from freehold.loadtest.saturation import is_over_saturated
+from freehold.loadtest.results import Finding, PointResult, SaturationSign
+from freehold.loadtest.saturation import sign_of_saturation
 from freehold.loadtest.server_metrics import has_restarted
 
 MOST_LAG_MS = 10.0
@@ -17,6 +17,11 @@ LEAST_ACHIEVED_RATE = 0.98
 MOST_FAILED = 0.01
 LEAST_HIT_RATE = 0.01
 """From there on, hits in the prefix cache are worth a warning where none are meant."""
+
+_SIGNS: dict[SaturationSign, str] = {
+    "queue": "requests in flight and TTFT kept growing",
+    "refusals": "the server kept refusing requests as too many (HTTP 429 or 503)",
+}
 
 
 def judged(result: PointResult, measurements: Sequence[Measurement], *, expects_hits: bool) -> PointResult:
@@ -33,6 +38,7 @@ def _faults(result: PointResult, measurements: Sequence[Measurement]) -> Iterato
     client = result.client
     if not result.completed:
         yield Finding("nothing_completed", "no request succeeded")
+        yield from _saturation(result, measurements)
         return
     if client.lag_p99_ms > MOST_LAG_MS:
         yield Finding(
@@ -47,19 +53,7 @@ def _faults(result: PointResult, measurements: Sequence[Measurement]) -> Iterato
             "rate_not_reached",
             f"only {client.achieved_rate:.1%} of the rate was reached; raise --max-concurrency or lower the rate",
         )
-    if result.stopped is not None:
-        yield Finding(
-            "over_saturated",
-            f"stopped after {result.stopped.after_s:.0f} s, as requests in flight and TTFT kept growing: "
-            f"{result.stopped.num_broken_off} were in flight and are broken off, {result.stopped.num_unasked} weren't "
-            "asked. The server can't keep up; lower the rate",
-        )
-    elif any(is_over_saturated(each.load, each.records, each.duration_s) for each in measurements):
-        yield Finding(
-            "over_saturated",
-            "requests in flight and TTFT kept growing: the server can't keep up, and a longer run would show worse "
-            "figures; lower the rate (--detect-saturation stops early)",
-        )
+    yield from _saturation(result, measurements)
     num_asked = result.completed + result.failed
     if result.failed > MOST_FAILED * num_asked:
         first = next(record.message for each in measurements for record in each.records if not record.succeeded)
@@ -77,6 +71,24 @@ def _faults(result: PointResult, measurements: Sequence[Measurement]) -> Iterato
             "concurrency_not_reached",
             f"only {result.max_concurrent_requests} of {concurrency} requests were in flight together; raise "
             "--num-prompts",
+        )
+
+
+def _saturation(result: PointResult, measurements: Sequence[Measurement]) -> Iterator[Finding]:
+    stopped = result.stopped
+    if stopped is not None:
+        yield Finding(
+            "over_saturated",
+            f"stopped after {stopped.after_s:.0f} s, as {_SIGNS[stopped.sign]}: {stopped.num_broken_off} were in "
+            f"flight and are broken off, {stopped.num_unasked} weren't asked. The server can't keep up; lower the rate",
+        )
+        return
+    signs = (sign_of_saturation(each.load, each.records, each.duration_s) for each in measurements)
+    if (sign := next((each for each in signs if each is not None), None)) is not None:
+        longer = ", and a longer run would show worse figures" if sign == "queue" else ""
+        yield Finding(
+            "over_saturated",
+            f"{_SIGNS[sign]}: the server can't keep up{longer}; lower the rate (--detect-saturation stops early)",
         )
 
 

@@ -163,10 +163,13 @@ def lines(report: Report) -> Iterator[str]:
     for run in report.runs:
         what = "; ".join(map(str, run.changes)) or "all as now"
         yield f"run {run.run}: recorded with {run.fingerprint}, replayed with {report.fingerprint}: {what}"
+    partial = ""
+    if report.num_partial:
+        were = "it was" if report.num_partial == 1 else "they were"
+        partial = f", {amount(report.num_partial, 'request')} up to where {were} broken off"
     yield (
         f"{amount(report.num_requests, 'request')}: {report.num_compared} compared "
-        f"({amount(report.num_tokens, 'token')}, {amount(report.num_partial, 'request')} up to where "
-        f"{'it was' if report.num_partial == 1 else 'they were'} broken off) in {report.duration_s:.1f} s"
+        f"({amount(report.num_tokens, 'token')}{partial}) in {report.duration_s:.1f} s"
     )
     if report.skipped:
         yield f"not compared: {_counts(report.skipped)}"

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.loadtest.records import CLOSED, measured, record
 
 from freehold.loadtest.measurement import Measurement
-from freehold.loadtest.results import Load, PointResult
+from freehold.loadtest.results import Load, PointResult, Stopped
+from freehold.loadtest.saturation import sign_of_saturation
 from freehold.loadtest.server_metrics import Reading
 from freehold.loadtest.summary import Wanted, summarize
 
@@ -148,7 +149,51 @@ def test_a_queue_that_hardly_grows_is_none() -> None:
     """However surely: half an hour shows a drift of a few percent, which needn't go on."""
     starts = np.arange(0, 1800, 0.5)
     records = [record(at, first_s=at + 1 + at / 9000, ended_s=at + 4 + at / 9000, gaps_s=[3.0]) for at in starts]
-    assert "over_saturated" not in codes(measured(*records, load=RATE))[0]
+    assert sign_of_saturation(RATE, records, 1800) is None
+
+
+def refused(status: int, share: float, *, from_s: float = 0.0, until_s: float = 60.0) -> Measurement:
+    """Ten requests a second for a minute; of some of them, the server refuses a share at once."""
+    draw = np.random.default_rng(1)
+    records = []
+    for at in np.arange(0, 60, 0.1):
+        if from_s <= at < until_s and draw.random() < share:
+            records.append(record(at, first_s=None, ended_s=at + 0.01, error=f"http_{status}", status=status))
+        else:
+            records.append(record(at))
+    return measured(*records, load=RATE)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("share", [0.3, 0.85, 1.0])
+def test_refusals_that_last_are_told_as_over_saturation(status: int, share: float) -> None:
+    """Whoever limits its queue has one that doesn't grow."""
+    result = summarize([refused(status, share, from_s=25)], Wanted())
+    (finding,) = (each for each in result.invalid if each.code == "over_saturated")
+    assert "kept refusing" in finding.text
+    assert "in flight and TTFT" not in finding.text
+
+
+@pytest.mark.parametrize(
+    "well",
+    [
+        refused(429, 0.9, until_s=10),
+        refused(429, 0.9, from_s=35, until_s=45),
+        refused(429, 0.9, from_s=55),
+        refused(429, 0.03),
+        refused(500, 0.9),
+    ],
+    ids=["a burst at first", "a burst", "only at the end", "some", "faults"],
+)
+def test_refusals_that_pass_and_other_failures_are_no_over_saturation(well: Measurement) -> None:
+    assert "over_saturated" not in codes(well)[0]
+
+
+def test_a_stopped_run_without_any_answer_says_why_it_was_stopped() -> None:
+    stopped = Stopped(31.0, 4, 100, "refusals")
+    result = summarize([dataclasses.replace(refused(503, 1.0), stopped=stopped)], Wanted())
+    assert [each.code for each in result.invalid] == ["nothing_completed", "over_saturated"]
+    assert "stopped after 31 s, as the server kept refusing" in result.invalid[1].text
 
 
 @pytest.mark.parametrize(("capacity", "until_s", "is_saturated"), [(1e9, 32, False), (1e9, 90, False), (1.5, 90, True)])

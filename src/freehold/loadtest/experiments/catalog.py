@@ -1,6 +1,7 @@
 """All experiments, and what they found as text and as a page."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from freehold import __version__
@@ -18,6 +19,14 @@ from freehold.loadtest.report.html import Table
 
 EXPERIMENTS = {each.name: each for each in (CACHED_DECODING, WARM_PREFIX, KV_OCCUPANCY, CONCURRENCY, MAX_NUM_SEQS)}
 """By name, in the order in which a workshop takes them."""
+
+
+def measured(experiment: Experiment, setting: Setting) -> Outcome:
+    """What an experiment finds, with a word on figures that tell nothing."""
+    outcome = experiment.run(setting)
+    if not setting.is_quick:
+        return outcome
+    return replace(outcome, found=[*outcome.found, "--quick is too short for these figures to tell anything."])
 
 
 def outcome_text(outcome: Outcome) -> str:

@@ -54,7 +54,7 @@ def _run(setting: Setting) -> Outcome:
         rows,
         frozenset() if at_knee is None else frozenset({at_knee}),
     )
-    return Outcome(_found(points, at_knee), [table], _plots(points, at_knee))
+    return Outcome(_found(points, at_knee, is_quick=setting.is_quick), [table], _plots(points, at_knee))
 
 
 def _plots(points: list[PointResult], at_knee: int | None) -> list[tuple[str, Plot]]:
@@ -73,11 +73,16 @@ def _plots(points: list[PointResult], at_knee: int | None) -> list[tuple[str, Pl
     return [("throughput", throughput), ("latency", latency)]
 
 
-def _found(points: list[PointResult], at_knee: int | None) -> list[str]:
+def _found(points: list[PointResult], at_knee: int | None, *, is_quick: bool) -> list[str]:
     first, last = points[0], points[-1]
     gain = last.output_throughput / first.output_throughput
     waits = (percentile(last, "ttft", "50") or 0.0) / (percentile(first, "ttft", "50") or 1.0)
-    where = f"The knee is at {points[at_knee].load.label}." if at_knee is not None else "These levels show no knee."
+    if is_quick:
+        where = "--quick is too short to tell where the knee is."
+    elif at_knee is None:
+        where = "These levels show no knee."
+    else:
+        where = f"The knee is at {points[at_knee].load.label}."
     return [
         f"{last.load.label} gave {gain:.1f} times the tokens a second of {first.load.label}, and first tokens came "
         f"{waits:.1f} times as late.",
