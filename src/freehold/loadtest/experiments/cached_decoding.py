@@ -61,8 +61,8 @@ def _run(setting: Setting) -> Outcome:
     )
     found = [
         "Both ways gave the same tokens.",
-        f"Altogether, naive decoding took {ratio:.1f} times as long as cached decoding; for the last "
-        f"{min(_NUM_LAST, num_output)} tokens, {last:.1f} times as long.",
+        f"Altogether, naive decoding took {ratio:.1f} times as long as cached decoding"
+        + (f"; for the last {_NUM_LAST} tokens, {last:.1f} times as long." if num_output > _NUM_LAST else "."),
     ]
     return Outcome(found, [table], [("time-per-token", plot)])
 

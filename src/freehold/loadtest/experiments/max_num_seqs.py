@@ -1,6 +1,6 @@
 """``--max-num-seqs`` 32 against 128: waiting before a step, or sharing it."""
 
-from freehold.loadtest.comparison import PointComparison, Verdict, compare
+from freehold.loadtest.comparison import Comparison, Verdict, compare
 from freehold.loadtest.experiments.base import Experiment, Outcome, Setting
 from freehold.loadtest.experiments.served_model import ServedModel, load_test
 from freehold.loadtest.options import BenchOptions, DatasetOptions
@@ -40,7 +40,8 @@ def _run(setting: Setting) -> Outcome:
                 dataset=dataset,
             )
             runs.append(load_test(options, setting))
-    (point,) = compare(*runs).points
+    comparison = compare(*runs)
+    (point,) = comparison.points
     rows: list[list[Cell]] = [_row(places, run.points[0]) for places, run in zip((few, many), runs, strict=True)]
     table = Table(
         f"{num} requests at a time, prompts of {dataset.random_input_len} tokens, answers of "
@@ -57,7 +58,7 @@ def _run(setting: Setting) -> Outcome:
         ]
         says = f"Share of requests with {title} up to each value."
         plots.append((metric, Plot(f"{title}: distribution", says, Axis(f"{title} (ms)"), Axis("%"), lines)))
-    return Outcome(_found(point, few, many), [table], plots)
+    return Outcome(_found(comparison, few, many), [table], plots)
 
 
 def _row(places: int, point: PointResult) -> list[Cell]:
@@ -66,11 +67,13 @@ def _row(places: int, point: PointResult) -> list[Cell]:
     return [str(places), point.output_throughput, *figures, point.duration]
 
 
-def _found(point: PointComparison, few: int, many: int) -> list[str]:
+def _found(comparison: Comparison, few: int, many: int) -> list[str]:
+    (point,) = comparison.points
     means = [each for each in point.differences if each.name.endswith((", mean", "output throughput"))]
-    kinds: tuple[Verdict, ...] = ("better", "worse", "unclear")
+    kinds: tuple[Verdict, ...] = ("better", "worse", "unclear", "incomparable")
     said = (verdicts(means, kind) for kind in kinds)
-    return [f"A has {few} places, B {many}.", *(each for each in said if each)]
+    warnings = (f"{each[0].upper()}{each[1:]}." for each in comparison.warnings)
+    return [f"A has {few} places, B {many}.", *warnings, *(each for each in said if each)]
 
 
 MAX_NUM_SEQS = Experiment("max-num-seqs", "--max-num-seqs 32 against 128", _EXPECT, _run)
