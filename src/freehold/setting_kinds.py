@@ -164,6 +164,8 @@ def folder(text: str) -> Path:
 def file(text: str) -> Path:
     """A file that is there."""
     path = Path(text).expanduser()
-    if not path.is_file():
+    if not path.exists():
         raise ValueError("a file, and there is none of that name")
+    if not path.is_file():  # some files are read more than once, which a pipe can't be
+        raise ValueError("a regular file, and that is a folder, a pipe or a device")
     return path

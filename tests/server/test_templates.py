@@ -90,7 +90,9 @@ def test_arguments_that_are_no_object(strict: Server, arguments: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     response = strict.chat(messages=[user("Hi"), {"role": "assistant", "tool_calls": [call]}, user("So?")])
     assert response.status_code == 400
-    assert response.json()["error"]["param"] == "messages[1].tool_calls"
+    error = response.json()["error"]
+    assert error["param"] == "messages[1].tool_calls[0].function.arguments"
+    assert error["message"].startswith(f"{error['param']}: {arguments!r} is no JSON object")
 
 
 @pytest.mark.parametrize(

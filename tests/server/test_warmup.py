@@ -74,7 +74,8 @@ def test_a_warm_prefix_outlives_others(start: Start, tmp_path: Path) -> None:
     [
         (b"nonsense", "JSON"),
         (b'{"text": 5}', "field text"),
-        (b'{"texts": "a"}', "field text"),
+        (b'{"txt": "a"}', "field txt: a prefix has no 'txt'"),
+        (b"{}", "field text: text is missing"),
         (b'{"messages": 5}', "field messages"),
         (b'{"messages": [{"role": "nobody", "content": "a"}]}', r"field messages\[0\].role"),
         (b'{"messages": [], "max_tokens": 5}', "field max_tokens"),
@@ -108,6 +109,7 @@ def test_the_command_ends_before_it_loads_anything(tmp_path: Path, smollm2_path:
     for given, says in (
         ([path], "line 1"),
         ([tmp_path / "none"], "there is none of that name"),
+        (["/dev/null"], "that is a folder, a pipe or a device"),
         ([path, "--no-enable-prefix-caching"], "needs the prefix cache"),
     ):
         command = [sys.executable, "-m", "freehold", "serve", smollm2_path, "--warmup-prefixes", *given]

@@ -4,26 +4,15 @@ Frames are msgpack. The first one carries the vocabulary and the limits; each la
 with a `Verdict`.
 """
 
-import re
-
 import msgspec
 
 from freehold.errors import GrammarError
 from freehold.grammar.constraint import Constraint, JsonObject, Lark, SchemaRule, weakened
 from freehold.grammar.factory import MatcherFactory
 from freehold.grammar.messages import Setup, Verdict
+from freehold.grammar.reasons import reason_of
 from freehold.grammar.source import ConstraintError, source_of
 from freehold.workers.confined import confine, read_frame, reply
-
-_KNOWN_REASONS = {
-    "oneOf constraints are not supported": "oneOf has schemas that may hold together, as far as can be told; use anyOf",
-    'min/maxProperties only supported when all keys listed in "properties" are required': "minProperties and "
-    "maxProperties can be enforced only if all properties are required",
-    "patternProperty regexes": "patternProperties has two patterns that may match the same name; only ones that can't "
-    "are supported",
-    "circular references with sibling keys": "$ref leads back to itself beside other keywords; put them elsewhere",
-}
-_PLACE = re.compile(r"(?:at )?[0-9]+\([0-9]+\): ")
 
 _constraints = msgspec.msgpack.Decoder(Constraint)
 _encoder = msgspec.msgpack.Encoder()
@@ -77,15 +66,3 @@ def _is_enforceable(factory: MatcherFactory, rule: SchemaRule) -> bool:
     except GrammarError:
         return False
     return True
-
-
-def reason_of(text: str) -> str:
-    """What llguidance says, without what repeats the grammar."""
-    for known, reason in _KNOWN_REASONS.items():
-        if known in text:
-            return reason
-    _, _, schema_reason = text.partition("failed to compile JSON schema: ")
-    if schema_reason:
-        return schema_reason.split("\n")[0][:300]
-    lines = [line for line in text.split("\n") if not re.match(r"\s*[0-9]+ \|", line)]
-    return " ".join(" ".join(lines).split())[:300]

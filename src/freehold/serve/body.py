@@ -12,10 +12,10 @@ from starlette.requests import ClientDisconnect, Request
 from freehold.errors import RequestError
 from freehold.serve.entrance.record import record_of
 from freehold.serve.failure import HttpError
-from freehold.serve.field_types import PATTERNS
 from freehold.serve.lanes import LONG_BYTES, TextLanes
 from freehold.serve.reply import ClientLeftError, while_connected
 from freehold.serve.schema import Body
+from freehold.serve.wrong_field import wrong_field
 
 MAX_DEPTH = 64
 _SHOWN_CHARACTERS = 60
@@ -30,12 +30,6 @@ _SLICE = 1 << 15
 _HALF_PAIR = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
-
-_WORDS_OF_PATTERNS = {f"Expected `str` matching regex {pattern!r}": words for pattern, words in PATTERNS.items()}
-
 _AT = re.compile(r"\(byte (?P<at>[0-9]+)\)")
 _NO_NUMBER = re.compile(rb"NaN|Infinity")
 _FIELD_BEFORE = re.compile(rb'"(?P<name>[a-z_]{1,40})"[ \t\r\n]*:[ \t\r\n]*-?\Z')
@@ -101,7 +95,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[S], strangers: list[str] |
         decoded = decoder.decode(body)
         fields = _TopLevel.decode(body)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from None
+        raise wrong_field(str(error), body, decoder.type) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(str(error), body) from None
     _check_names(body)
@@ -207,25 +201,6 @@ def _check_stranger(decoded: Body, name: str, raw: msgspec.Raw) -> None:
 def _same(value: Any, neutral: Any) -> bool:
     """Equality of JSON values: true is not 1."""
     return isinstance(value, bool) == isinstance(neutral, bool) and bool(value == neutral)
-
-
-def _named(text: str) -> RequestError:
-    """A validation error with the field in `param`, as in ``messages[0].content``."""
-    match = _PLACE.fullmatch(text)
-    what, path = (match["what"], match["path"] or "") if match else (text, "")
-    for pattern, code, remark in (
-        (_MISSING, "missing_field", "is missing"),
-        (_UNKNOWN, "unknown_field", "is an unknown field; remove it"),
-    ):
-        if inner := pattern.fullmatch(what):
-            param = f"{path}.{inner['name']}" if path else inner["name"]
-            return RequestError(f"{param} {remark}", param=param, code=code)
-    if what == "Invalid enum value 'image_url'" or (path.endswith(".type") and ".content[" in path):
-        what = f"{what}; the content may have text parts only"
-    subject = path or "the body"
-    if words := _WORDS_OF_PATTERNS.get(what):
-        return RequestError(f"{subject}: {words}", param=path or None, code="invalid_value")
-    return RequestError(f"{subject}: {what[:1].lower()}{what[1:]}", param=path or None, code="invalid_type")
 
 
 def _malformed(text: str, body: bytes) -> RequestError:

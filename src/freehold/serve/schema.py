@@ -109,7 +109,8 @@ class TextPart(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One message of a chat. Content may be text, parts of text, null or absent."""
+    """One message of a chat. Content may be text or parts of text; null or absent only where the assistant's message
+    has something else to say."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -122,11 +123,31 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     function_call: None = None
     annotations: list[Any] | None = None
 
+    def __post_init__(self) -> None:
+        says_more = self.role == "assistant" and (self.tool_calls or self.reasoning_content)
+        if self.content is None and not says_more:
+            raise ValueError("Object missing required field `content`")  # in msgspec's words, which has the place
+
+
+_SAYS_SOMETHING = [
+    {"required": ["content"], "properties": {"content": {"not": {"type": "null"}}}},
+    {
+        "required": ["tool_calls"],
+        "properties": {"role": {"const": "assistant"}, "tool_calls": {"type": "array", "minItems": 1}},
+    },
+    {
+        "required": ["reasoning_content"],
+        "properties": {"role": {"const": "assistant"}, "reasoning_content": {"type": "string", "minLength": 1}},
+    },
+]
+SayingMessage = Annotated[Message, types.told(anyOf=_SAYS_SOMETHING)]
+"""A message, with what `Message` itself checks told in the OpenAPI document."""
+
 
 class ChatRequest(SamplingFields, kw_only=True):
     """Body of ``POST /v1/chat/completions``."""
 
-    messages: Annotated[list[Message], types.told(minItems=1)]
+    messages: Annotated[list[SayingMessage], types.told(minItems=1)]
     max_completion_tokens: types.SomeTokens | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

@@ -40,6 +40,7 @@ from freehold.observe import render
 from freehold.serve.app import build_app
 from freehold.serve.batches.lane import BatchLane
 from freehold.serve.chat.dialect import dialect_of
+from freehold.serve.chat.prompt import warn_of_hidden_tools
 from freehold.serve.entrance.access import open_access
 from freehold.serve.entrance.connection import Connection
 from freehold.serve.entrance.descriptors import max_connections
@@ -208,6 +209,7 @@ async def _serve(
     drained = loop.create_task(drain(service, signals, server))
     watching = loop.create_task(_watch(engine, server))
     _log.info("%s", _announcement(service, listener))
+    await asyncio.to_thread(warn_of_hidden_tools, service)
     info = service.info
     if engine_config.max_model_len is None and info.max_model_len < info.max_position:
         _log.warning(

@@ -19,7 +19,7 @@ from freehold.serve.chat.chat import check
 from freehold.serve.chat.prompt import render
 from freehold.serve.entrance.caller import caller_of
 from freehold.serve.reply import while_connected
-from freehold.serve.schema import Body, ChatRequest, Message
+from freehold.serve.schema import Body, ChatRequest, SayingMessage
 from freehold.serve.service import Service
 from freehold.text.tokenizer import Tokenizer
 
@@ -36,7 +36,7 @@ class TokenizeRequest(Body, kw_only=True):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: list[SayingMessage] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
     return_token_texts: bool | None = None

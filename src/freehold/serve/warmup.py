@@ -19,6 +19,7 @@ from freehold.serve import body as bodies
 from freehold.serve.chat.prompt import render
 from freehold.serve.schema import Body, ChatRequest
 from freehold.serve.service import Service
+from freehold.serve.wrong_field import MAX_SHOWN
 from freehold.text.jobs import Handling, JobPlanner
 from freehold.text.params import SamplingParams
 
@@ -124,6 +125,9 @@ def _read(line: bytes) -> Prefix:
     except NOT_JSON:
         fields = set()  # the decoder of texts says what is wrong
     if "messages" not in fields:
+        if fields and "text" not in fields:
+            name = min(fields)[:MAX_SHOWN]
+            raise RequestError(f"a prefix has no {name!r}; give text, or messages", param=name, code="unknown_field")
         return bodies.decode(line, _text_decoder).text
     if strangers := sorted(fields - _CHAT_FIELDS):
         raise RequestError(f"a prefix has no {strangers[0]}; remove it", param=strangers[0], code="unknown_field")

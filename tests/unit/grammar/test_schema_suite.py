@@ -20,9 +20,9 @@ from byte_grammars import Fresh, follows
 
 from freehold.errors import GrammarError
 from freehold.grammar.constraint import JsonSchema
+from freehold.grammar.reasons import reason_of
 from freehold.grammar.schema_values import SchemaError
 from freehold.grammar.source import ConstraintError
-from freehold.grammar.worker import reason_of
 from freehold.protocol import Grammar, Sampling
 
 pytestmark = pytest.mark.slow

@@ -1,20 +1,24 @@
 """From a chat to its prompt: messages and tools in the shape that the model's template reads."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from freehold.errors import RequestError
+from freehold.errors import RequestError, shown
 from freehold.serve.chat.thinking import template_variables
 from freehold.serve.schema import ChatRequest, Message
 from freehold.serve.service import Service
 from freehold.serve.toolcalls.choice import ToolUse, described, tool_use
 from freehold.serve.toolcalls.prompt import tell_of_tools, without_tool_roles
+from freehold.serve.toolcalls.schema import ToolCall
 from freehold.text.rendered import Rendered
 from freehold.text.template import ChatTemplate, TemplateError
 
 _Plain = dict[str, Any]
+
+_log = logging.getLogger(__name__)
 
 
 def render(service: Service, body: ChatRequest) -> Rendered:
@@ -40,6 +44,27 @@ def render(service: Service, body: ChatRequest) -> Rendered:
     return _render_told(template, body, messages, variables, use)
 
 
+def warn_of_hidden_tools(service: Service) -> None:
+    """Say in the log that all requests with tools will be refused, if the parser that was chosen makes it so. Blocks as
+    `render` does. A parser that the template itself has shown needs no look."""
+    name, template = service.config.tool_call_parser, service.text.template
+    if name == "auto" or template is None or not service.dialect.calls.is_shown_by_template:
+        return
+    try:
+        is_hidden = not _shows_tools(template)
+    except TemplateError:
+        return  # each chat will say so
+    if is_hidden:
+        _log.warning(
+            "requests with tools will be refused: this model's chat template doesn't show tools, which "
+            "--tool-call-parser %s needs; with json the model is told of them in a message", name,
+        )  # fmt: skip
+
+
+def _shows_tools(template: ChatTemplate) -> bool:
+    return template.reads("tools", with_tools=True)
+
+
 def _render(
     template: ChatTemplate,
     body: ChatRequest,
@@ -59,7 +84,7 @@ def _render(
 def _template_tools(template: ChatTemplate, use: ToolUse | None) -> list[_Plain] | None:
     if use is None:
         return None
-    if not template.reads("tools", with_tools=True):
+    if not _shows_tools(template):
         raise RequestError(
             "this model's chat template doesn't show tools to it; start the server with --tool-call-parser json, "
             "and it is told of them in a message",
@@ -97,17 +122,23 @@ def _plain(message: Message, position: int) -> _Plain:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments, position)},
+                "function": {
+                    "name": call.function.name,
+                    "arguments": _arguments(call, f"messages[{position}].tool_calls[{index}]"),
+                },
             }
-            for call in message.tool_calls
+            for index, call in enumerate(message.tool_calls)
         ]
     return plain
 
 
-def _arguments(text: str, position: int) -> object:
+def _arguments(call: ToolCall, place: str) -> object:
     """Arguments as an object. Some clients write none as an empty text."""
+    text = call.function.arguments
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
-        field = f"messages[{position}].tool_calls"
-        raise RequestError(f"{field} has arguments that are no JSON object: {text[:100]!r}", param=field) from None
+        field = f"{place}.function.arguments"
+        raise RequestError(
+            f"{field}: {shown(text, most=40)} is no JSON object; give one in a string, or an empty string", param=field
+        ) from None

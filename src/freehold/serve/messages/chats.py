@@ -148,7 +148,7 @@ def _assistant(blocks: list[tuple[str, Block]]) -> Message:
                 raise _misplaced(place, "tool_result", "a user's turn")
     return Message(
         role="assistant",
-        content="".join(texts) or None,
+        content="".join(texts) or (None if calls or any(thoughts) else ""),
         reasoning_content="\n\n".join(thoughts) or None,
         tool_calls=calls or None,
     )
