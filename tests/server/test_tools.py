@@ -16,6 +16,7 @@ from tests.server.streams import chunks
 from freehold.config import EngineConfig
 from freehold.engine.client import Engine
 from freehold.files.vocabulary import TextAssets
+from freehold.serve.chat.prompt import warn_of_hidden_tools
 from freehold.serve.toolcalls.formats import PYTHON_TAG
 
 WEATHER = {
@@ -438,3 +439,21 @@ def test_the_real_model_calls_with_valid_arguments(
     [same] = streamed.message.tool_calls or []
     assert (same.function.name, same.function.arguments) == (call.function.name, call.function.arguments)
     assert streamed.finish_reason == answer.choices[0].finish_reason
+
+
+@pytest.mark.parametrize(
+    ("template", "parser", "warns"),
+    [
+        (None, "glm45", True), (None, "hermes", True), (None, "json", False), (None, "auto", False),
+        ("hermes", "hermes", False), ("hermes", "auto", False),
+    ],
+)  # fmt: skip
+def test_a_parser_that_refuses_all_tools_is_told_at_the_start(
+    start: Start, text: TextAssets, caplog: pytest.LogCaptureFixture, template: str | None, parser: Any, warns: bool
+) -> None:
+    server = start(family(text, TEMPLATES[template]) if template else text, tool_call_parser=parser)
+    warn_of_hidden_tools(server.service)
+    warnings = [record.getMessage() for record in caplog.records if record.name == "freehold.serve.chat.prompt"]
+    assert len(warnings) == warns
+    assert all(f"--tool-call-parser {parser} needs" in warning for warning in warnings)
+    assert server.chat(tools=TOOLS).status_code == (400 if warns else 200)
