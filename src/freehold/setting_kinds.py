@@ -20,11 +20,13 @@ class Kind:
         parse: makes the value from its text; raises ValueError that says what is accepted.
         metavar: stands for a value in ``--help``.
         is_list: a tuple of such values: a flag given several times, a list in the file, or a text with commas.
+        choices: the words that it may be; empty if any.
     """
 
     parse: Callable[[str], Any]
     metavar: str
     is_list: bool = False
+    choices: tuple[str, ...] = ()
 
 
 def parse_size(text: str) -> int:
@@ -107,7 +109,7 @@ def choice(options: Iterable[str]) -> Kind:
             raise ValueError(f"one of {', '.join(shown)}")
         return text
 
-    return Kind(parse, "{" + ",".join(shown) + "}")
+    return Kind(parse, "{" + ",".join(shown) + "}", choices=tuple(shown))
 
 
 def switch(text: str) -> bool:

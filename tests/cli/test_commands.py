@@ -231,6 +231,7 @@ def test_sizes_file(home: Path, tmp_path: Path) -> None:
     for change, part in (({"widht": 3}, "widht"), ({"num_layers": "1"}, "num_layers"), ({"family": "gpt"}, "gpt")):
         sizes.write_text(json.dumps({**values, **change}))
         check_user_error(freehold("synth", str(tmp_path / "other"), "--sizes", str(sizes), home=home), part)
+    check_user_error(freehold("synth", str(tmp_path / "x.bin"), "--preset", "tiny", home=home), "x.bin", ".gguf")
 
 
 def test_an_empty_store(home: Path) -> None:

@@ -1,10 +1,12 @@
 """``freehold keys`` as a person meets it."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.test_commands import check_user_error, freehold
+from tests.cli.test_commands import TIMEOUT_S, check_user_error, freehold
 
 
 @pytest.fixture
@@ -85,3 +87,15 @@ def test_names_that_no_model_has_are_noted(home: Path) -> None:
     assert "smollm2'" not in made.stderr
     known = freehold("keys", "create", "b", "--models", "mine", home=home, FREEHOLD_SERVED_MODEL_NAME="mine,other")
     assert "note" not in known.stderr
+
+
+def test_a_key_that_cannot_be_shown_is_removed_again(home: Path) -> None:
+    """Else it would be in use with a secret that nobody has, and as the first one close the server to everybody."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "freehold", "keys", "create", "ci", "--state-dir", str(home)],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert re.search(r"^freehold: the key couldn't be shown, so [a-z2-7]{8} was removed again$", done.stderr, re.M)
+    assert freehold("keys", "list", "--state-dir", str(home)).stdout.startswith("no keys")

@@ -1,12 +1,17 @@
 """Files of prompts on the command line, over the scripted backend, which echoes."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from freehold.cli.batch import open_prompts
 
 
 @pytest.fixture
@@ -92,3 +97,38 @@ def test_one_prompt_or_a_file_of_them(flags: list[str], smollm2_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr == "freehold: give PROMPT, or --prompts FILE and --output FILE\n"
+
+
+@pytest.mark.parametrize("content", ["", "\n  \n\n"])
+def test_a_file_without_prompts_is_refused_and_leaves_no_output(run: Any, tmp_path: Path, content: str) -> None:
+    done = run(content)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"freehold: {tmp_path}/prompts.txt holds no prompts; write one a line\n"
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_a_run_with_nothing_left_to_do_says_so(run: Any, tmp_path: Path) -> None:
+    for said in ("", f"freehold: nothing was missing; {tmp_path}/answers.jsonl holds all 2 answers\n"):
+        done = run("one\n\ntwo", "--raw", "--max-tokens", "1")
+        assert (done.returncode, done.stderr) == (0, said)
+
+
+@pytest.mark.parametrize(("content", "number"), [("one\n\n \t\ntwo", 2), ("one\r\n" * 60, 60), ("\u2003\none", 1)])
+def test_prompts_of_a_file_are_counted_before_they_are_read(tmp_path: Path, content: str, number: int) -> None:
+    """The progress bar shows what is to come."""
+    path = tmp_path / "prompts.txt"
+    path.write_text(content)
+    prompts = open_prompts(path, [], raw=True)
+    assert isinstance(prompts, Sized)
+    assert len(prompts) == len(list(prompts)) == number
+
+
+def test_prompts_of_a_pipe_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("one\ntwo\n",))
+    writer.start()
+    prompts = open_prompts(path, [], raw=True)
+    assert not isinstance(prompts, Sized)
+    assert list(prompts) == ["one", "two"]
+    writer.join()

@@ -338,7 +338,7 @@ def test_whoever_refuses_a_request_it_is_counted_listed_and_logged_as_its_keys(
     clients = {
         "rate_limit_exceeded": limited(requests_per_minute=3),
         "exceeds_key_limit": limited(tokens_per_minute=1),
-        "endpoint_not_allowed": limited(scope=Scope(endpoints=("embeddings",))),
+        "endpoint_not_allowed": limited(scope=Scope(endpoints=("tokenize",))),
     }
     for code, client in clients.items():
         answers = [client.chat() for _ in range(5)]

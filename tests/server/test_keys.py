@@ -163,6 +163,8 @@ def test_every_route_says_what_a_key_must_allow(closed: Server) -> None:
     assert {endpoint.path for endpoint in endpoints.ENDPOINTS if endpoint.needs == NO_KEY} == PROBES | PAGE
     for endpoint in endpoints.ENDPOINTS:
         assert endpoint.needs in {*ENDPOINTS, ANY_KEY, NO_KEY}, endpoint.path
+    offered = {endpoint.needs for endpoint in endpoints.ENDPOINTS}
+    assert set(ENDPOINTS) <= offered, "keys are offered no endpoint that the server lacks"
 
 
 def test_scopes(start: Start, state: Path) -> None:

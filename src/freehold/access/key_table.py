@@ -56,6 +56,12 @@ def create(
     return key, secret
 
 
+def discard(connection: sqlite3.Connection, key_id: KeyId) -> None:
+    """Remove a key that nobody has, as if it had never been made."""
+    with transaction(connection):
+        connection.execute("DELETE FROM keys WHERE key_id = ?", (key_id,))
+
+
 def revoke(connection: sqlite3.Connection, id_or_name: str, *, now_s: float) -> Key:
     """End a key for good. Its row stays, for the usage that it had.
 

@@ -21,9 +21,7 @@ ANYONE = KeyId("")
 ADMIN_ENDPOINTS = ("metrics", "debug")
 """What tells about everybody's requests: only for keys that name it, or are of an administrator."""
 
-ENDPOINTS = (
-    "chat", "completions", "messages", "responses", "embeddings", "tokenize", "files", "batches", *ADMIN_ENDPOINTS,
-)  # fmt: skip
+ENDPOINTS = ("chat", "completions", "messages", "tokenize", "files", "batches", *ADMIN_ENDPOINTS)
 """Groups of paths that a key may be restricted to. `freehold.serve.entrance.gate` knows the paths."""
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"

@@ -1,6 +1,9 @@
 """``freehold run --prompts FILE --output FILE``: a file of prompts becomes a file of answers."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,35 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decoder: msgspec.json.Decoder[str | _Line] = msgspec.json.Decoder(str | _Line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Prompts whose number a progress bar can show."""
+
+    prompts: Iterable[Prompt]
+    number: int
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return iter(self.prompts)
+
+    def __len__(self) -> int:
+        return self.number
+
+
+def open_prompts(path: Path, system: Sequence[Message], *, raw: bool) -> Iterable[Prompt]:
+    """What `read_prompts` reads, with a length if the file has an end to count to.
+
+    Raises:
+        ConfigError: there are no prompts; and as from `read_prompts`.
+    """
+    prompts = read_prompts(path, system, raw=raw)
+    number = _count(path)
+    first = list(itertools.islice(prompts, 1))
+    if not first:
+        raise ConfigError(f"{path} holds no prompts; write one a line")
+    all_prompts = itertools.chain(first, prompts)
+    return all_prompts if number is None else _Counted(all_prompts, number)
 
 
 def read_prompts(path: Path, system: Sequence[Message], *, raw: bool) -> Iterator[Prompt]:
@@ -54,7 +86,7 @@ def read_prompts(path: Path, system: Sequence[Message], *, raw: bool) -> Iterato
         raise ConfigError(f"can't read {path}: {error.strerror}") from None
 
 
-def answer_all(llm: "LLM", prompts: Iterator[Prompt], params: "SamplingParams", output: Path) -> bool:
+def answer_all(llm: "LLM", prompts: Iterable[Prompt], params: "SamplingParams", output: Path) -> bool:
     """Answer the prompts and record the answers; those that the output holds already aren't computed again.
 
     Returns:
@@ -66,12 +98,36 @@ def answer_all(llm: "LLM", prompts: Iterator[Prompt], params: "SamplingParams", 
     """
     from freehold.llm.progress import tell
 
-    num_failed = 0
+    before = _size(output)
+    num_answers = num_failed = 0
     for completion in llm.generate_each(prompts, params, journal=output, progress=True):
+        num_answers += 1
         if completion.error is not None:
             num_failed += 1
             tell(f"freehold: prompt {completion.prompt_index}: {printable(completion.error)}")
+    if not num_failed and _size(output) == before:
+        tell(f"freehold: nothing was missing; {output} holds all {num_answers} answers")
     return not num_failed
+
+
+def _count(path: Path) -> int | None:
+    """Lines that hold a prompt; None for what can be read but once, such as a pipe.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+            return sum(not line.isspace() for line in lines)
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}") from None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
 
 
 def _of_json(text: str, place: str) -> Prompt:

@@ -7,7 +7,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from freehold.cli.bench_datasets import refuse_foreign
+from freehold.cli.bench_datasets import DATASETS_OF, refuse_foreign
+from freehold.cli.completion import words
 from freehold.cli.options import PATH, spread
 
 _LISTS = ("--goodput", "--metadata", "--header", "--timed-trace-columns")
@@ -50,6 +51,7 @@ FLAGS: tuple[click.Option, ...] = (
     ),
     click.Option(
         ["--dataset-name"],
+        shell_complete=words(sorted({name for names in DATASETS_OF.values() for name in names})),
         default="random",
         help="What is asked: random, published, agent, prefix_repetition, multi_turn, or a file: "
         "custom, sharegpt, mooncake, timed_trace, azure, burstgpt, recording.",

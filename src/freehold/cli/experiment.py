@@ -6,13 +6,16 @@ from pathlib import Path
 import click
 
 from freehold.cli.bench_paths import folder_of_results
+from freehold.cli.completion import EXPERIMENT_NAMES, models, words
 from freehold.cli.options import PATH
 from freehold.errors import ConfigError, shown
 
 
 @click.command()
-@click.argument("name", help="Of the experiment, or ls for a list.")
-@click.option("--model", "-m", default="smollm2", help="Name in the model store, path or Hugging Face id.")
+@click.argument("name", shell_complete=words((*EXPERIMENT_NAMES, "ls")), help="Of the experiment, or ls for a list.")
+@click.option(
+    "--model", "-m", default="smollm2", shell_complete=models, help="Name in the model store, path or Hugging Face id."
+)
 @click.option("--output", type=PATH, default=Path("experiments"), help="Folder for the page and the plots.")
 @click.option("--quick", is_flag=True, help="So small that it shows nothing but that it runs.")
 @click.option("--threads", "-t", type=click.IntRange(1), help="Threads of the engine.")

@@ -13,6 +13,7 @@ import click
 
 from freehold import resolve
 from freehold.access.keys import ENDPOINTS, Key, KeyLimits, Scope
+from freehold.cli import streams
 from freehold.cli.options import PATH, Commands
 from freehold.config import RECORD_MODES, RecordMode
 from freehold.errors import ConfigError, printable
@@ -84,14 +85,13 @@ def create(
     mode = _record_mode(record or "default")
     with database(state_dir) as connection:
         key, secret = key_table.create(connection, name, scope, limits, now_s=now_s, expires_s=expires_s, record=mode)
-    if unknown := [model for model in scope.models or () if model not in _served_names()]:
-        print(
-            f"note: {', '.join(map(repr, unknown))} is in no store here, and none of the names that a server would "
-            "have; the key is of use for it once one serves it under that name (--served-model-name)",
-            file=sys.stderr,
-        )
-    print(f"key {key.key_id} for {name}; it is shown this once:", file=sys.stderr)
-    print(secret)
+    try:
+        _show(key, secret)
+    except BaseException:
+        with database(state_dir) as connection:
+            key_table.discard(connection, key.key_id)
+        streams.last_word(f"freehold: the key couldn't be shown, so {key.key_id} was removed again")
+        raise
 
 
 @keys.command("list")
@@ -140,6 +140,17 @@ def revoke(key: str, state_dir: Path | None) -> None:
     with database(state_dir) as connection:
         revoked = key_table.revoke(connection, key, now_s=time.time())
     print(f"revoked {revoked.key_id} ({revoked.name})")
+
+
+def _show(key: Key, secret: str) -> None:
+    if unknown := [model for model in key.scope.models or () if model not in _served_names()]:
+        print(
+            f"note: {', '.join(map(repr, unknown))} is in no store here, and none of the names that a server would "
+            "have; the key is of use for it once one serves it under that name (--served-model-name)",
+            file=sys.stderr,
+        )
+    print(f"key {key.key_id} for {key.name}; it is shown this once:", file=sys.stderr)
+    print(secret, flush=True)
 
 
 @contextmanager

@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
+from freehold.cli.completion import Complete, models, words
 from freehold.errors import ConfigError
 from freehold.settings import SETTINGS, Setting
 
 PATH = click.Path(path_type=Path)
 
-model_argument = click.argument("model", required=False, help="Store name, path, or Hugging Face id.")
+model_argument = click.argument(
+    "model", required=False, shell_complete=models, help="Store name, path, or Hugging Face id."
+)
 config_option = click.option("--config", type=PATH, help="TOML or YAML file with settings.")
 home_option = click.option("--home", type=PATH, help="Folder of the model store; FREEHOLD_HOME sets it too.")
 
@@ -101,4 +104,11 @@ def _option(name: str, setting: Setting) -> Callable[[Callable[..., None]], Call
         help=text,
         metavar=setting.kind.metavar,
         multiple=setting.kind.is_list,
+        shell_complete=_completion(setting),
     )
+
+
+def _completion(setting: Setting) -> Complete | None:
+    if setting.name == "model":
+        return models
+    return words(setting.kind.choices) if setting.kind.choices else None

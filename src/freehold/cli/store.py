@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from freehold import resolve
+from freehold.cli.completion import models
 from freehold.cli.options import home_option
 from freehold.cli.pulling import pull as pull_model
 from freehold.errors import ConfigError, printable
@@ -39,7 +40,7 @@ def list_models(home: Path | None) -> None:
 
 
 @click.command()
-@click.argument("model", required=False, help="A name that `freehold list` shows.")
+@click.argument("model", required=False, shell_complete=models, help="A name that `freehold list` shows.")
 @click.option("--packed", is_flag=True, help="Remove the packed weights of all models; they are made anew when needed.")
 @home_option
 def rm(model: str | None, packed: bool, home: Path | None) -> None:

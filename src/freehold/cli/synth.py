@@ -9,7 +9,7 @@ import click
 
 from freehold.cli.options import PATH
 from freehold.cli.pulling import progress_bar
-from freehold.errors import ConfigError
+from freehold.errors import ConfigError, shown
 from freehold.foreign_json import NOT_JSON
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def synth(out: Path, preset: str | None, sizes: Path | None, dtype: str, seed: i
         raise ConfigError(f"--dtype can't be {dtype!r}; known are {', '.join(writable)}")
     if not out.parent.is_dir():
         raise ConfigError(f"{out} can't be written: there is no folder {out.parent}; make it first")
+    if out.suffix != ".gguf" and out.suffix[1:2].isalpha():  # "model-1.5b" is a directory's name
+        raise ConfigError(f"OUT can't be {shown(str(out))}; name a .gguf file, or a directory, without {out.suffix}")
     config = PRESETS[preset] if preset is not None else _read(sizes or Path())
     form: Literal["gguf", "hf"] = "gguf" if out.suffix == ".gguf" else "hf"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freehold import resolve
-from freehold.cli.batch import answer_all, read_prompts
+from freehold.cli.batch import answer_all, open_prompts
+from freehold.cli.completion import models
 from freehold.cli.conversation import check_text, converse, read_input, say, user
 from freehold.cli.options import PATH, config_option, model_argument, one_model, with_settings
 from freehold.cli.pulling import with_default_model
@@ -39,7 +40,7 @@ _system_option = click.option("--system", help="A system message before the chat
 
 
 @click.command()
-@click.argument("model", help="Store name, path, or Hugging Face id.")
+@click.argument("model", shell_complete=models, help="Store name, path, or Hugging Face id.")
 @click.argument("prompt", required=False, help="What to say; - reads it from standard input.")
 @click.option(
     "--prompts",
@@ -78,7 +79,7 @@ def run(
         raise ConfigError("--system goes into the chat template, which --raw leaves out; drop one of them")
     params = _params(temperature, top_p, max_tokens, seed)
     if prompts is not None and output is not None:
-        lines = read_prompts(prompts, _system(system), raw=raw)
+        lines = open_prompts(prompts, _system(system), raw=raw)
         with _load({**flags, "model": model}, config) as llm:
             if not answer_all(llm, lines, params, output):
                 sys.exit(EXIT_FAILED)

@@ -44,7 +44,7 @@ def check_free_space(directory: Path, needed_bytes: int) -> None:
     if free_bytes < needed_bytes + _SPARE_BYTES:
         raise ResourceError(
             f"{directory} has {_megabytes(free_bytes)} free, but {_megabytes(needed_bytes + _SPARE_BYTES)} are needed; "
-            f"{_REMEDY}."
+            f"{_REMEDY}"
         )
 
 
@@ -59,10 +59,10 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ResourceError(f"The disk is full at {path.parent}; {_REMEDY}.") from None
+            raise ResourceError(f"the disk is full at {path.parent}; {_REMEDY}") from None
         raise ResourceError(
             f"{path} can't be written ({error.strerror}); check its permissions, or choose another place "
-            "(--home or FREEHOLD_HOME for the model store)."
+            "(--home or FREEHOLD_HOME for the model store)"
         ) from None
 
 

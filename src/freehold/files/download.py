@@ -59,8 +59,8 @@ def download(url: str, partial: Path, size: int, transport: PipTransport, on_byt
         time.sleep(_PAUSE_S * stalls)
         if stalls >= _MAX_STALLS:
             raise DownloadError(
-                f"The download from {_without_secrets(url)} stopped at {now} of {size} bytes ({cause}); "
-                "check the network and run the same command again, it goes on from there."
+                f"the download from {_without_secrets(url)} stopped at {now} of {size} bytes ({cause}); "
+                "check the network and run the same command again, it goes on from there"
             )
 
 
@@ -80,7 +80,7 @@ def _fetch_rest(
                     partial.unlink()
                     raise DownloadError(
                         f"{_without_secrets(url)} is larger than the {size} bytes of the file that Freehold knows; "
-                        "what came was deleted, check where your pip is configured to look."
+                        "what came was deleted, check where your pip is configured to look"
                     )
                 with disk_errors(partial):
                     file.write(piece)

@@ -85,7 +85,7 @@ class _Cursor:
         if num_bytes > self.end - self.pos:
             raise self.fail(
                 f"{what} takes {num_bytes} bytes, but only {self.end - self.pos} are left; "
-                "the file is truncated or damaged, download it again."
+                "the file is truncated or damaged, download it again"
             )
 
     def need(self, num_bytes: int, what: str) -> None:
@@ -109,14 +109,14 @@ class _Cursor:
     def string(self, what: str, *, max_bytes: int | None = None) -> str:
         length = self.uint64(f"length of {what}")
         if max_bytes is not None and not 0 < length <= max_bytes:
-            raise self.fail(f"{what} has {length} bytes; 1 to {max_bytes} are allowed.")
+            raise self.fail(f"{what} has {length} bytes; 1 to {max_bytes} are allowed")
         self.need(length, what)
         raw = self.buffer[self.pos : self.pos + length]
         self.pos += length
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise self.fail(f"{what} is not valid UTF-8.") from None
+            raise self.fail(f"{what} is not valid UTF-8") from None
 
 
 def read_gguf(file: MappedFile) -> GGUFFile:
@@ -154,16 +154,16 @@ def _read_version(cursor: _Cursor) -> int:
     magic = cursor.buffer[:4]
     if magic != MAGIC:
         hint = " (its bytes are swapped: a big-endian file)" if magic == MAGIC[::-1] else ""
-        raise cursor.fail(f"starts with {magic!r} instead of {MAGIC!r}{hint}; this is not a GGUF file.")
+        raise cursor.fail(f"starts with {magic!r} instead of {MAGIC!r}{hint}; this is not a GGUF file")
     cursor.pos = 4
     version = cursor.uint32("version")
     if version in (2, 3):
         return version
     if version & 0xFFFF == 0 and version != 0:
-        raise cursor.fail("the file is big endian; convert the model again for little-endian machines.")
+        raise cursor.fail("the file is big endian; convert the model again for little-endian machines")
     if version == 1:
-        raise cursor.fail("version 1 is obsolete; convert the model again with a current llama.cpp.")
-    raise cursor.fail(f"version {version} is not known; 2 and 3 are.")
+        raise cursor.fail("version 1 is obsolete; convert the model again with a current llama.cpp")
+    raise cursor.fail(f"version {version} is not known; 2 and 3 are")
 
 
 def _read_metadata(cursor: _Cursor, num_pairs: int) -> dict[str, Any]:
@@ -173,10 +173,10 @@ def _read_metadata(cursor: _Cursor, num_pairs: int) -> dict[str, Any]:
         key = cursor.string("the key", max_bytes=MAX_KEY_BYTES)
         cursor.where = f"key {shown(key)}"
         if key in metadata:
-            raise cursor.fail("occurs twice.")
+            raise cursor.fail("occurs twice")
         type_number = cursor.uint32("type")
         if key == "general.alignment" and type_number != _TYPE_UINT32:
-            raise cursor.fail(f"has value type {type_number}; a 32-bit unsigned integer (4) is required.")
+            raise cursor.fail(f"has value type {type_number}; a 32-bit unsigned integer (4) is required")
         metadata[key] = _read_value(cursor, type_number)
     return metadata
 
@@ -190,11 +190,11 @@ def _read_value(cursor: _Cursor, type_number: int) -> Any:
         cursor.need(1, "the value")
         flag = cursor.buffer[cursor.pos]
         if flag > 1:
-            raise cursor.fail(f"a boolean is {flag}; only 0 and 1 are allowed.")
+            raise cursor.fail(f"a boolean is {flag}; only 0 and 1 are allowed")
         cursor.pos += 1
         return flag == 1
     if type_number not in _SCALARS:
-        raise cursor.fail(f"value type {type_number} is not known.")
+        raise cursor.fail(f"value type {type_number} is not known")
     scalar = _SCALARS[type_number]
     cursor.need(scalar.size, "the value")
     (value,) = scalar.unpack_from(cursor.buffer, cursor.pos)
@@ -204,7 +204,7 @@ def _read_value(cursor: _Cursor, type_number: int) -> Any:
 
 def _read_array(cursor: _Cursor, depth: int) -> Any:
     if depth > MAX_ARRAY_DEPTH:
-        raise cursor.fail(f"arrays are nested more than {MAX_ARRAY_DEPTH} deep.")
+        raise cursor.fail(f"arrays are nested more than {MAX_ARRAY_DEPTH} deep")
     item_type = cursor.uint32("type of the array's items")
     count = cursor.uint64("length of the array")
     if item_type == _TYPE_STRING:
@@ -213,14 +213,14 @@ def _read_array(cursor: _Cursor, depth: int) -> Any:
         cursor.expect(count * _ARRAY_ITEM_BYTES, f"an array of {count} arrays")
         return [_read_array(cursor, depth + 1) for _ in range(count)]
     if item_type != _TYPE_BOOL and item_type not in _NUMERIC_DTYPES:
-        raise cursor.fail(f"array item type {item_type} is not known.")
+        raise cursor.fail(f"array item type {item_type} is not known")
     dtype = np.dtype("u1" if item_type == _TYPE_BOOL else _NUMERIC_DTYPES[item_type])
     cursor.need(count * dtype.itemsize, f"an array of {count} numbers")
     array = np.frombuffer(cursor.buffer, dtype, count, cursor.pos) if count else np.empty(0, dtype)
     cursor.pos += count * dtype.itemsize
     if item_type == _TYPE_BOOL:
         if array.size and array.max() > 1:
-            raise cursor.fail(f"a boolean is {array.max()}; only 0 and 1 are allowed.")
+            raise cursor.fail(f"a boolean is {array.max()}; only 0 and 1 are allowed")
         array = array.astype(np.bool_)
     array = array.copy()  # aligned, and independent of the mapping
     array.flags.writeable = False
@@ -242,7 +242,7 @@ def _read_strings(cursor: _Cursor, count: int) -> list[str]:
                 raise _cut_short(cursor, pos, f"string {len(strings)} of {count} passes the end of the file")
             append(buffer[start:pos].decode())
     except UnicodeDecodeError:
-        raise cursor.fail(f"string {len(strings)} of {count} is not valid UTF-8.") from None
+        raise cursor.fail(f"string {len(strings)} of {count} is not valid UTF-8") from None
     except struct.error:
         raise _cut_short(cursor, pos + 8, f"the file ends in string {len(strings)} of {count}") from None
     cursor.pos = pos
@@ -251,14 +251,14 @@ def _read_strings(cursor: _Cursor, count: int) -> list[str]:
 
 def _cut_short(cursor: _Cursor, wanted_end: int, problem: str) -> Exception:
     """More bytes are wanted than there are: at hand, or in the whole file."""
-    return _HeadTooShortError() if wanted_end <= cursor.end else cursor.fail(f"{problem}; download it again.")
+    return _HeadTooShortError() if wanted_end <= cursor.end else cursor.fail(f"{problem}; download it again")
 
 
 def _read_alignment(cursor: _Cursor, metadata: dict[str, Any]) -> int:
     alignment = int(metadata.get("general.alignment", DEFAULT_ALIGNMENT))
     if alignment == 0 or alignment & (alignment - 1):
         cursor.where = "key 'general.alignment'"
-        raise cursor.fail(f"is {alignment}; it must be a power of two.")
+        raise cursor.fail(f"is {alignment}; it must be a power of two")
     return alignment
 
 
@@ -281,9 +281,9 @@ def _read_tensors(
         cursor.where = f"tensor number {index}"
         info = _read_tensor_info(cursor)
         if info.name in infos:
-            raise cursor.fail("occurs twice.")
+            raise cursor.fail("occurs twice")
         if info.offset % alignment:
-            raise cursor.fail(f"its offset {info.offset} is not a multiple of the alignment {alignment}.")
+            raise cursor.fail(f"its offset {info.offset} is not a multiple of the alignment {alignment}")
         infos[info.name] = info
     data_start = _aligned(cursor.pos, alignment)
     _check_data(cursor, infos, data_start, alignment, file)
@@ -305,7 +305,7 @@ def _read_tensor_info(cursor: _Cursor) -> _TensorInfo:
     cursor.where = f"tensor {shown(name)}"
     num_dims = cursor.uint32("number of dimensions")
     if not 1 <= num_dims <= MAX_DIMS:
-        raise cursor.fail(f"has {num_dims} dimensions; 1 to {MAX_DIMS} are allowed.")
+        raise cursor.fail(f"has {num_dims} dimensions; 1 to {MAX_DIMS} are allowed")
     shape = tuple(cursor.uint64("a dimension") for _ in range(num_dims))[::-1]
     type_number = cursor.uint32("type")
     offset = cursor.uint64("offset")
@@ -314,11 +314,11 @@ def _read_tensor_info(cursor: _Cursor) -> _TensorInfo:
     elif type_number in FOREIGN_TYPES:
         _, block_elements, block_bytes = FOREIGN_TYPES[type_number]
     else:
-        raise cursor.fail(f"type number {type_number} is not known.")
+        raise cursor.fail(f"type number {type_number} is not known")
     if 0 in shape:
-        raise cursor.fail(f"shape {shape} has a zero.")
+        raise cursor.fail(f"shape {shape} has a zero")
     if shape[-1] % block_elements:
-        raise cursor.fail(f"rows of {shape[-1]} elements don't divide into blocks of {block_elements}.")
+        raise cursor.fail(f"rows of {shape[-1]} elements don't divide into blocks of {block_elements}")
     return _TensorInfo(name, shape, type_number, offset, prod(shape) // block_elements * block_bytes)
 
 
@@ -333,12 +333,12 @@ def _check_data(
         if info.offset + info.num_bytes > room:
             raise cursor.fail(
                 f"shape {info.shape} takes {info.num_bytes} bytes at offset {info.offset}, but the file has only "
-                f"{max(room, 0)} bytes of tensor data; it is truncated or damaged, download it again."
+                f"{max(room, 0)} bytes of tensor data; it is truncated or damaged, download it again"
             )
         if info.offset < filled:
-            raise cursor.fail(f"overlaps tensor {shown(previous)}.")
+            raise cursor.fail(f"overlaps tensor {shown(previous)}")
         if info.offset > _aligned(filled, alignment):
-            raise cursor.fail(f"starts at offset {info.offset}, but the tensor before it ends at {filled}.")
+            raise cursor.fail(f"starts at offset {info.offset}, but the tensor before it ends at {filled}")
         previous, filled = info.name, info.offset + info.num_bytes
     tail = data_start + _aligned(filled, alignment)
     if cursor.end > tail:
@@ -348,9 +348,9 @@ def _check_data(
         if any(file.read(pos, len(MAGIC)).tobytes() == MAGIC for pos in starts):
             raise cursor.fail(
                 f"{excess}, and they start another GGUF file: shards that were joined with `cat`? Keep the shards as "
-                "separate files and name the first one, or merge them with `llama-gguf-split --merge`."
+                "separate files and name the first one, or merge them with `llama-gguf-split --merge`"
             )
-        raise cursor.fail(f"{excess}; the file is damaged, download it again.")
+        raise cursor.fail(f"{excess}; the file is damaged, download it again")
 
 
 def _aligned(pos: int, alignment: int) -> int:

@@ -76,11 +76,11 @@ def _open_directory(directory: Path, opened: ExitStack) -> GGUFModel:
     if not groups:
         raise ModelNotFoundError(
             f"{directory} holds no model, neither a .gguf file nor config.json with safetensors; "
-            "name a model file or its directory."
+            "name a model file or its directory"
         )
     if len(groups) > 1:
         names = "; ".join(", ".join(file.file.path.name for file in group) for group in groups.values())
-        raise ModelFileError(f"{directory} holds {len(groups)} models ({names}); name the file of the one you want.")
+        raise ModelFileError(f"{directory} holds {len(groups)} models ({names}); name the file of the one you want")
     (group,) = groups.values()
     if _num_shards(group[0]) <= 1:
         return GGUFModel((group[0].file,), group[0].metadata, group[0].tensors)
@@ -96,14 +96,14 @@ def _assemble(shards: list[GGUFFile]) -> GGUFModel:
         if _num_shards(shard) != count:
             raise ModelFileError(
                 f"{path} belongs to another model than {shards[0].file.path.name}: its split.count is "
-                f"{_num_shards(shard)}, not {count}; move it elsewhere."
+                f"{_num_shards(shard)}, not {count}; move it elsewhere"
             )
         if number >= count:
-            raise ModelFileError(f"{path}: split.no is {number}, but split.count is {count}.")
+            raise ModelFileError(f"{path}: split.no is {number}, but split.count is {count}")
         if number in by_number:
             raise ModelFileError(
                 f"{path} and {by_number[number].file.path.name} are both shard {number + 1} of {count}: "
-                "one belongs to another model; move it elsewhere."
+                "one belongs to another model; move it elsewhere"
             )
         by_number[number] = shard
     if missing := [number for number in range(min(count, len(shards) + 1)) if number not in by_number]:
@@ -111,7 +111,7 @@ def _assemble(shards: list[GGUFFile]) -> GGUFModel:
         name = f"{prefix}-{missing[0] + 1:05}-of-{count:05}.gguf" if prefix else "a file with that split.no"
         raise ModelFileError(
             f"{directory}: shard {missing[0] + 1} of {count} ({name}) is missing, {len(by_number)} are there; "
-            "download the missing ones into the same directory."
+            "download the missing ones into the same directory"
         )
     return _join([by_number[number] for number in range(count)])
 
@@ -123,7 +123,7 @@ def _join(shards: list[GGUFFile]) -> GGUFModel:
         for name, tensor in shard.tensors.items():
             if name in tensors:
                 raise ModelFileError(
-                    f"{shard.file.path} and {homes[name]} both hold tensor {name!r}: they are shards of two models."
+                    f"{shard.file.path} and {homes[name]} both hold tensor {name!r}: they are shards of two models"
                 )
             tensors[name] = tensor
             homes[name] = shard.file.path.name
@@ -132,7 +132,7 @@ def _join(shards: list[GGUFFile]) -> GGUFModel:
         counts = ", ".join(f"{shard.file.path.name}: {len(shard.tensors)}" for shard in shards)
         raise ModelFileError(
             f"{shards[0].file.path}: split.tensors.count is {expected}, but the shards hold {len(tensors)} tensors "
-            f"({counts}); one of them belongs to another model."
+            f"({counts}); one of them belongs to another model"
         )
     return GGUFModel(tuple(shard.file for shard in shards), shards[0].metadata, tensors)
 
@@ -151,5 +151,5 @@ def _split_key(file: GGUFFile, key: str) -> int:
     value = file.metadata.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         found = "is missing" if value is None else f"is {str(value)[:80]!r}"
-        raise ModelFileError(f"{file.file.path}: key {key!r} {found}; a count is required in a split file.")
+        raise ModelFileError(f"{file.file.path}: key {key!r} {found}; a count is required in a split file")
     return value

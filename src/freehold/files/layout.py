@@ -65,7 +65,7 @@ def check_name(name: str) -> str:
     if not is_name(name):
         raise ModelNotFoundError(
             f"{name[:_MAX_NAME_CHARACTERS]!r} can't be the name of a model; names look like smollm2, "
-            "org/name, org/name@revision or org/name/file.gguf."
+            "org/name, org/name@revision or org/name/file.gguf"
         )
     return name
 

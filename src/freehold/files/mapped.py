@@ -61,18 +61,18 @@ class MappedFile:
             # Without O_NONBLOCK a named pipe would block here for ever.
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
-            raise ModelNotFoundError(f"{path} does not exist; check the path.") from None
+            raise ModelNotFoundError(f"{path} does not exist; check the path") from None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise ModelFileError(f"{path} can't be opened ({reason}); check its permissions.") from None
+            raise ModelFileError(f"{path} can't be opened ({reason}); check its permissions") from None
         try:
             status = os.fstat(self._fd)
             if not stat.S_ISREG(status.st_mode):
-                raise ModelFileError(f"{path} is not a regular file; name the model file itself.")
+                raise ModelFileError(f"{path} is not a regular file; name the model file itself")
             self.size = status.st_size
             self._stamp = FileStamp.of(status)
             if self.size == 0:
-                raise ModelFileError(f"{path} is empty; download it again.")
+                raise ModelFileError(f"{path} is empty; download it again")
             self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
         except BaseException:
             os.close(self._fd)
@@ -83,7 +83,7 @@ class MappedFile:
             self.close()
             raise ModelFileError(
                 f"{path} is a Git LFS pointer, not the model itself; run `git lfs pull` in its directory "
-                "or download the file again."
+                "or download the file again"
             )
 
     @property
@@ -105,17 +105,17 @@ class MappedFile:
         now = FileStamp.of(os.fstat(self._fd))
         if now.size < self.size:
             raise ModelFileError(
-                f"{self.path} was truncated from {self.size} to {now.size} bytes while in use; restore it and restart."
+                f"{self.path} was truncated from {self.size} to {now.size} bytes while in use; restore it and restart"
             )
         # The name first: losing it also changes the time of change of the file that had it.
         try:
             named = os.stat(self.path)
         except OSError:
-            raise ModelFileError(f"{self.path} was removed while in use; restore it and restart.") from None
+            raise ModelFileError(f"{self.path} was removed while in use; restore it and restart") from None
         if (named.st_dev, named.st_ino) != (now.device, now.inode):
-            raise ModelFileError(f"{self.path} was replaced while in use; restart to load the new file.")
+            raise ModelFileError(f"{self.path} was replaced while in use; restart to load the new file")
         if now != self._stamp:
-            raise ModelFileError(f"{self.path} was changed while in use; restart to load the new contents.")
+            raise ModelFileError(f"{self.path} was changed while in use; restart to load the new contents")
 
     def read(self, start: int, num_bytes: int) -> NDArray[np.uint8]:
         """Bytes of the file in memory of their own, uint8 (num_bytes,), without touching the mapping.
@@ -140,10 +140,10 @@ class MappedFile:
         """What to raise where a read failed with that `errno`, or met the file's end (0) before all was read."""
         if error_number:
             reason = os.strerror(error_number)
-            return ModelFileError(f"{self.path} can't be read ({reason}); check its disk.")
+            return ModelFileError(f"{self.path} can't be read ({reason}); check its disk")
         now = os.fstat(self._fd).st_size
         return ModelFileError(
-            f"{self.path} was truncated from {self.size} to {now} bytes while in use; restore it and restart."
+            f"{self.path} was truncated from {self.size} to {now} bytes while in use; restore it and restart"
         )
 
     def release_pages(self) -> None:

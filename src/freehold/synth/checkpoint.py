@@ -62,7 +62,7 @@ def write_checkpoint(
             + (f". For {dtype.name}, name a file that ends in .gguf." if dtype in GGUF_DTYPES else ".")
         )
     if out.exists():
-        raise ConfigError(f"{out} exists already; name another place, or remove it first.")
+        raise ConfigError(f"{out} exists already; name another place, or remove it first")
     sources = _sources(config, format, dtype, seed)
     total = sum(source.num_bytes for source in sources)
     done = 0

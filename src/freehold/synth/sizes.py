@@ -65,22 +65,22 @@ class SynthConfig:
         counts = ("hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
         for field in (*counts, "max_position"):
             if getattr(self, field) < 1:
-                raise ConfigError(f"{field} is {getattr(self, field)}; it must be at least 1.")
+                raise ConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
         for field in ("hidden_size", "intermediate_size"):
             if getattr(self, field) % _MATRIX_MULTIPLE:
-                raise ConfigError(f"{field} is {getattr(self, field)}; it must be a multiple of {_MATRIX_MULTIPLE}.")
+                raise ConfigError(f"{field} is {getattr(self, field)}; it must be a multiple of {_MATRIX_MULTIPLE}")
         if self.head_dim % 2 or self.num_heads * self.head_dim % _MATRIX_MULTIPLE:
             raise ConfigError(
-                f"head_dim is {self.head_dim}; it must be even, and with num_heads a multiple of {_MATRIX_MULTIPLE}."
+                f"head_dim is {self.head_dim}; it must be even, and with num_heads a multiple of {_MATRIX_MULTIPLE}"
             )
         if self.num_heads % self.num_kv_heads:
-            raise ConfigError(f"num_heads is {self.num_heads}; it must be a multiple of num_kv_heads.")
+            raise ConfigError(f"num_heads is {self.num_heads}; it must be a multiple of num_kv_heads")
         if self.vocab_size < MIN_VOCAB_SIZE:
-            raise ConfigError(f"vocab_size is {self.vocab_size}; it must be at least {MIN_VOCAB_SIZE}.")
+            raise ConfigError(f"vocab_size is {self.vocab_size}; it must be at least {MIN_VOCAB_SIZE}")
         if self.sliding_window is not None and (self.family != "mistral" or self.sliding_window < 1):
-            raise ConfigError(f"sliding_window is {self.sliding_window}; only mistral has one, of at least 1.")
+            raise ConfigError(f"sliding_window is {self.sliding_window}; only mistral has one, of at least 1")
         if not self.rope_theta > 0 or not self.norm_eps > 0:
-            raise ConfigError(f"rope_theta is {self.rope_theta} and norm_eps {self.norm_eps}; both must be above 0.")
+            raise ConfigError(f"rope_theta is {self.rope_theta} and norm_eps {self.norm_eps}; both must be above 0")
 
     @property
     def num_parameters(self) -> int:

@@ -75,14 +75,14 @@ def vocabulary_from_gguf(metadata: Mapping[str, Any], *, templates: Iterable[str
     """
     model = metadata.get(_PREFIX + "model")
     if model is None:
-        raise ModelFileError(f"the file has no {_PREFIX}model, so it carries no tokenizer; convert the model again.")
+        raise ModelFileError(f"the file has no {_PREFIX}model, so it carries no tokenizer; convert the model again")
     builders: dict[str, Callable[[Mapping[str, Any], tuple[str, ...]], Vocabulary]] = {
         "gpt2": _byte_level,
         "llama": _sentencepiece,
     }
     if not isinstance(model, str) or model not in builders:
         raise UnsupportedModelError(
-            f"{_PREFIX}model is {shown(model)}; Freehold reads {' and '.join(map(repr, builders))} tokenizers."
+            f"{_PREFIX}model is {shown(model)}; Freehold reads {' and '.join(map(repr, builders))} tokenizers"
         )
     return builders[model](metadata, tuple(templates))
 
@@ -97,7 +97,7 @@ def _byte_level(metadata: Mapping[str, Any], templates: tuple[str, ...]) -> Voca
     except Exception as error:  # `tokenizers` raises bare Exception: a merge names a token that isn't there
         known = [(left, right) for left, right in merges if _is_known(left, right, vocab)]
         if len(known) == len(merges):
-            raise ModelFileError(f"{_PREFIX}merges can't be used: {error}.") from None
+            raise ModelFileError(f"{_PREFIX}merges can't be used: {error}") from None
         model = BPE(vocab, known, ignore_merges=kind.ignores_merges)
     pretokenizer = kind.build()
     middle = _pipeline(model, tokens.added, kind.normalizer(), pretokenizer)
@@ -176,11 +176,11 @@ def _pretokenizer_kind(metadata: Mapping[str, Any]) -> PretokenizerKind:
     if name is None:
         raise UnsupportedModelError(
             f"the file has no {_PREFIX}pre, so how its tokenizer cuts text into words is unknown; "
-            "convert the model again with a current converter."
+            "convert the model again with a current converter"
         )
     if not isinstance(name, str) or name not in PRETOKENIZER_KINDS:
         raise UnsupportedModelError(
-            f"{_PREFIX}pre is {shown(name)}; Freehold knows {', '.join(sorted(PRETOKENIZER_KINDS))}."
+            f"{_PREFIX}pre is {shown(name)}; Freehold knows {', '.join(sorted(PRETOKENIZER_KINDS))}"
         )
     return PRETOKENIZER_KINDS[name]
 
@@ -188,7 +188,7 @@ def _pretokenizer_kind(metadata: Mapping[str, Any]) -> PretokenizerKind:
 def _read_tokens(metadata: Mapping[str, Any]) -> _Tokens:
     spelled = _strings(metadata, "tokens")
     if not spelled:
-        raise ModelFileError(f"{_PREFIX}tokens is empty.")
+        raise ModelFileError(f"{_PREFIX}tokens is empty")
     mergeable = {text: token_id for token_id, text in enumerate(spelled)}
     controls: dict[str, LiteralToken] = {}
     added: dict[str, LiteralToken] = {}
@@ -199,7 +199,7 @@ def _read_tokens(metadata: Mapping[str, Any]) -> _Tokens:
         text = spelled[token_id]
         if value == TokenKind.BYTE:
             if text not in BYTE_TOKENS:
-                raise ModelFileError(f"token {token_id} is {text!r} but marked as a byte; expected <0x00> to <0xFF>.")
+                raise ModelFileError(f"token {token_id} is {text!r} but marked as a byte; expected <0x00> to <0xFF>")
             byte_ids[token_id] = BYTE_TOKENS[text]
             continue
         if mergeable.get(text) == token_id:
@@ -213,7 +213,7 @@ def _read_tokens(metadata: Mapping[str, Any]) -> _Tokens:
         if value in (TokenKind.CONTROL, TokenKind.UNKNOWN) and text:
             controls[text] = LiteralToken(token_id)
     if duplicates > 0:
-        raise ModelFileError(f"{_PREFIX}tokens lists {_first_duplicate(spelled)!r} twice.")
+        raise ModelFileError(f"{_PREFIX}tokens lists {_first_duplicate(spelled)!r} twice")
     return _Tokens(spelled, mergeable, controls, added, byte_ids, frozenset(silent))
 
 
@@ -231,7 +231,7 @@ def _special_kinds(metadata: Mapping[str, Any], size: int) -> list[tuple[int, in
         if number == TokenKind.NORMAL:
             continue
         if number not in _KINDS:
-            raise ModelFileError(f"{_PREFIX}token_type of token {token_id} is {shown(number)}; 1 to 6 are known.")
+            raise ModelFileError(f"{_PREFIX}token_type of token {token_id} is {shown(number)}; 1 to 6 are known")
         value = int(number)
         is_border = value == TokenKind.USER_DEFINED and token_id in borders
         special.append((token_id, TokenKind.CONTROL if is_border else value))
@@ -251,26 +251,26 @@ def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     value = metadata.get(_PREFIX + key)
     if not isinstance(value, list) or (value and not isinstance(value[0], str)):
         found = "missing" if value is None else f"a {type(value).__name__}"
-        raise ModelFileError(f"{_PREFIX}{key} is {found}; a list of strings is needed.")
+        raise ModelFileError(f"{_PREFIX}{key} is {found}; a list of strings is needed")
     return value
 
 
 def _numbers(metadata: Mapping[str, Any], key: str, size: int) -> list[float]:
     value = metadata.get(_PREFIX + key)
     if value is None or isinstance(value, str | bytes) or not hasattr(value, "__len__"):
-        raise ModelFileError(f"{_PREFIX}{key} is {'missing' if value is None else shown(value)}; an array is needed.")
+        raise ModelFileError(f"{_PREFIX}{key} is {'missing' if value is None else shown(value)}; an array is needed")
     numbers: list[float] = value.tolist() if hasattr(value, "tolist") else list(value)
     if len(numbers) != size:
-        raise ModelFileError(f"{_PREFIX}{key} has {len(numbers)} entries for {size} tokens.")
+        raise ModelFileError(f"{_PREFIX}{key} has {len(numbers)} entries for {size} tokens")
     if numbers and not isinstance(numbers[0], int | float):
-        raise ModelFileError(f"{_PREFIX}{key} must hold numbers; it holds {type(numbers[0]).__name__}.")
+        raise ModelFileError(f"{_PREFIX}{key} must hold numbers; it holds {type(numbers[0]).__name__}")
     return numbers
 
 
 def _flag(metadata: Mapping[str, Any], key: str, *, default: bool) -> bool:
     value = metadata.get(_PREFIX + key, default)
     if not isinstance(value, bool):
-        raise ModelFileError(f"{_PREFIX}{key} is {shown(value)}; true or false is needed.")
+        raise ModelFileError(f"{_PREFIX}{key} is {shown(value)}; true or false is needed")
     return value
 
 
@@ -279,7 +279,7 @@ def _token_id(metadata: Mapping[str, Any], key: str, size: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
-        raise ModelFileError(f"{_PREFIX}{key} is {shown(value)}; the vocabulary has ids 0 to {size - 1}.")
+        raise ModelFileError(f"{_PREFIX}{key} is {shown(value)}; the vocabulary has ids 0 to {size - 1}")
     return value
 
 
@@ -287,7 +287,7 @@ def _split_merge(merge: str) -> tuple[str, str]:
     # A space inside a token is spelled otherwise, but a merge may begin with the token " ".
     cut = merge.find(" ", 1)
     if cut < 0:
-        raise ModelFileError(f"{_PREFIX}merges has {merge!r}; two tokens with a space between are needed.")
+        raise ModelFileError(f"{_PREFIX}merges has {merge!r}; two tokens with a space between are needed")
     return merge[:cut], merge[cut + 1 :]
 
 

@@ -43,10 +43,10 @@ def vocabulary_from_json(
     try:
         start = Backend.from_file(str(path))
     except Exception as error:  # `tokenizers` raises bare Exception
-        raise ModelFileError(f"{path} is no tokenizer.json that can be read: {error}.") from None
+        raise ModelFileError(f"{path} is no tokenizer.json that can be read: {error}") from None
     model = start.model
     if not isinstance(model, BPE):
-        raise UnsupportedModelError(f"model.type in {path} is {type(model).__name__!r}; Freehold reads 'BPE'.")
+        raise UnsupportedModelError(f"model.type in {path} is {type(model).__name__!r}; Freehold reads 'BPE'")
     start.no_truncation()
     start.no_padding()
     start.encode_special_tokens = True  # literals of control tokens are ordinary text
@@ -90,7 +90,7 @@ def _spelling(backend: Backend, path: Path) -> tuple[Spelling, bool]:
     if "ByteFallback" in kinds and set(kinds) <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
         return "sentencepiece", "Strip" in kinds
     raise UnsupportedModelError(
-        f"decoder in {path} is {kinds or None!r}; Freehold reads byte-level and SentencePiece (byte fallback) decoders."
+        f"decoder in {path} is {kinds or None!r}; Freehold reads byte-level and SentencePiece (byte fallback) decoders"
     )
 
 
@@ -113,14 +113,14 @@ def _without_prefix(start: Backend, added_tokens: Mapping[int, AddedToken], path
         steps = _state(start.pre_tokenizer)
         if any(step["type"] == "Metaspace" and step.get("prepend_scheme") == "first" for step in steps):
             if len(steps) > 1:
-                raise UnsupportedModelError(f"pre_tokenizer in {path} combines Metaspace with other steps.")
+                raise UnsupportedModelError(f"pre_tokenizer in {path} combines Metaspace with other steps")
             middle.pre_tokenizer = pre_tokenizers.Metaspace(
                 replacement=steps[0]["replacement"], prepend_scheme="never", split=steps[0].get("split", True)
             )
     for token_id, token in sorted(added_tokens.items()):
         (middle.add_special_tokens if token.special else middle.add_tokens)([token])
         if middle.token_to_id(token.content) != token_id:
-            raise ModelFileError(f"added_tokens in {path}: {token.content!r} can't have id {token_id}.")
+            raise ModelFileError(f"added_tokens in {path}: {token.content!r} can't have id {token_id}")
     middle.encode_special_tokens = True
     return middle
 
@@ -132,12 +132,12 @@ def _sort_added(
     added: dict[str, LiteralToken] = {}
     for token_id, token in added_tokens.items():
         if not token.content:
-            raise ModelFileError(f"added_tokens in {path}: token {token_id} is empty.")
+            raise ModelFileError(f"added_tokens in {path}: token {token_id} is empty")
         literal = LiteralToken(token_id, takes_left=token.lstrip, takes_right=token.rstrip)
         if not token.special:
             added[token.content] = literal
         elif token.single_word:
-            raise UnsupportedModelError(f"added_tokens in {path}: {token.content!r} is special and single_word.")
+            raise UnsupportedModelError(f"added_tokens in {path}: {token.content!r} is special and single_word")
         else:
             controls[token.content] = literal
     return controls, added
@@ -157,7 +157,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
         if value is None:
             continue
         if not isinstance(value, str):
-            raise ModelFileError(f"{name} in tokenizer_config.json is {shown(value)}; a string is needed.")
+            raise ModelFileError(f"{name} in tokenizer_config.json is {shown(value)}; a string is needed")
         special[name] = value
     return special
 
@@ -165,7 +165,7 @@ def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
 def _id_of(backend: Backend, literal: str, name: str) -> int:
     token_id = backend.token_to_id(literal)
     if token_id is None:
-        raise ModelFileError(f"{name} in tokenizer_config.json is {shown(literal)}, which tokenizer.json doesn't have.")
+        raise ModelFileError(f"{name} in tokenizer_config.json is {shown(literal)}, which tokenizer.json doesn't have")
     return int(token_id)
 
 
@@ -188,7 +188,7 @@ def _declared_ends(
         for token_id in ids:
             if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < size:
                 raise ModelFileError(
-                    f"eos_token_id in {name} is {shown(value)}; the vocabulary has ids 0 to {size - 1}."
+                    f"eos_token_id in {name} is {shown(value)}; the vocabulary has ids 0 to {size - 1}"
                 )
         return ids
     return []

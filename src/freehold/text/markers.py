@@ -35,7 +35,7 @@ def choose_markers(payload: str, count: int) -> list[str]:
             if len(markers) == count:
                 return markers
     raise RequestError(
-        "messages use every private-use character of Unicode, so none is left to mark control tokens with.",
+        "messages use every private-use character of Unicode, so none is left to mark control tokens with",
         param="messages",
         code="invalid_unicode",
     )
@@ -102,7 +102,7 @@ def map_strings(value: Any, change: Callable[[str], str], depth: int = 0) -> Any
     if isinstance(value, str):
         return change(value)
     if depth > MAX_DEPTH:
-        raise RequestError(f"messages are nested more than {MAX_DEPTH} deep.", param="messages", code="too_deep")
+        raise RequestError(f"messages are nested more than {MAX_DEPTH} deep", param="messages", code="too_deep")
     if isinstance(value, dict):
         return {map_strings(key, change, depth): map_strings(item, change, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -19,7 +19,7 @@ def normalize(messages: Sequence[Mapping[str, Any]], *, keep_parts: bool) -> lis
         RequestError: no messages, or one that has no role, or content of another type than text and text parts.
     """
     if not messages:
-        raise RequestError("messages is empty; send at least one message.", param="messages", code="invalid_value")
+        raise RequestError("messages is empty; send at least one message", param="messages", code="invalid_value")
     return [_normalize_one(message, position, keep_parts) for position, message in enumerate(messages)]
 
 
@@ -52,7 +52,7 @@ def _texts(parts: Sequence[Any], position: int) -> list[str]:
 
 
 def _wrong(position: int, what: str) -> RequestError:
-    return RequestError(f"messages[{position}] {what}.", param="messages", code="invalid_value")
+    return RequestError(f"messages[{position}] {what}", param="messages", code="invalid_value")
 
 
 def check_continuable(messages: Sequence[Mapping[str, Any]]) -> None:
@@ -88,5 +88,5 @@ def append_to_content(message: dict[str, Any], tail: str) -> None:
             message["content"] = [*content[:nth], part, *content[nth + 1 :]]
             return
     raise RequestError(
-        "the last message has no text to continue; send content as text.", param="messages", code="invalid_value"
+        "the last message has no text to continue; send content as text", param="messages", code="invalid_value"
     )

@@ -15,7 +15,7 @@ def check_float(name: str, value: object, smallest: float, largest: float, remed
         wrong_type(name, value, "a number")
     if not smallest <= value <= largest:
         raise RequestError(
-            f"{name} is {shown(value)}; it must be between {smallest:g} and {largest:g} ({remedy}).", param=name
+            f"{name} is {shown(value)}; it must be between {smallest:g} and {largest:g} ({remedy})", param=name
         )
 
 
@@ -25,7 +25,7 @@ def check_int(name: str, value: object, smallest: int, largest: int, remedy: str
         wrong_type(name, value, "an integer")
     if not smallest <= value <= largest:
         raise RequestError(
-            f"{name} is {shown(value)}; it must be between {smallest} and {largest} ({remedy}).", param=name
+            f"{name} is {shown(value)}; it must be between {smallest} and {largest} ({remedy})", param=name
         )
 
 
@@ -35,22 +35,22 @@ def check_stops(stop: object) -> None:
     if not isinstance(stops, list | tuple):
         wrong_type("stop", stop, "a string or a list of strings")
     if len(stops) > MAX_STOPS:
-        raise RequestError(f"stop has {len(stops)} strings; up to {MAX_STOPS} are allowed.", param="stop")
+        raise RequestError(f"stop has {len(stops)} strings; up to {MAX_STOPS} are allowed", param="stop")
     for position, text in enumerate(stops):
         if not isinstance(text, str):
             wrong_type(f"stop[{position}]", text, "a string", param="stop")
         if not text:
-            raise RequestError(f"stop[{position}] is empty, which would stop everything; remove it.", param="stop")
+            raise RequestError(f"stop[{position}] is empty, which would stop everything; remove it", param="stop")
         try:
             size = len(text.encode("utf-8"))
         except UnicodeEncodeError:
             raise RequestError(
-                f"stop[{position}] is {shown(text)}, which holds half a surrogate pair; send whole characters.",
+                f"stop[{position}] is {shown(text)}, which holds half a surrogate pair; send whole characters",
                 param="stop",
                 code="invalid_unicode",
             ) from None
         if size > MAX_STOP_BYTES:
-            raise RequestError(f"stop[{position}] has {size} bytes; up to {MAX_STOP_BYTES} are allowed.", param="stop")
+            raise RequestError(f"stop[{position}] has {size} bytes; up to {MAX_STOP_BYTES} are allowed", param="stop")
 
 
 def check_ids(name: str, ids: object, vocab_size: int, most: int) -> None:
@@ -58,7 +58,7 @@ def check_ids(name: str, ids: object, vocab_size: int, most: int) -> None:
     if not isinstance(ids, list | tuple | set | frozenset):
         wrong_type(name, ids, "a list of token ids")
     if len(ids) > most:
-        raise RequestError(f"{name} has {len(ids)} ids; up to {most} are allowed.", param=name)
+        raise RequestError(f"{name} has {len(ids)} ids; up to {most} are allowed", param=name)
     for token_id in ids:
         _check_id(name, token_id, vocab_size, "a list of token ids")
 
@@ -68,7 +68,7 @@ def check_biases(name: str, biases: object, vocab_size: int, most: int, largest:
     if not isinstance(biases, Mapping):
         wrong_type(name, biases, "a dictionary of token ids and biases")
     if len(biases) > most:
-        raise RequestError(f"{name} has {len(biases)} ids; up to {most} are allowed.", param=name)
+        raise RequestError(f"{name} has {len(biases)} ids; up to {most} are allowed", param=name)
     for token_id, bias in biases.items():
         _check_id(name, token_id, vocab_size, "a dictionary of token ids and biases")
         if isinstance(bias, bool) or not isinstance(bias, int | float):
@@ -76,14 +76,14 @@ def check_biases(name: str, biases: object, vocab_size: int, most: int, largest:
         if not -largest <= bias <= largest:
             raise RequestError(
                 f"{name}[{token_id}] is {shown(bias)}; it must be between {-largest:g} and {largest:g} "
-                f"({-largest:g} bans a token, {largest:g} all but forces it).",
+                f"({-largest:g} bans a token, {largest:g} all but forces it)",
                 param=name,
             )
 
 
 def wrong_type(name: str, value: object, wanted: str, *, param: str | None = None) -> NoReturn:
     """Refuse a value of another type than is `wanted`."""
-    raise RequestError(f"{name} is {shown(value)}; {wanted} is needed.", param=param or name, code="invalid_type")
+    raise RequestError(f"{name} is {shown(value)}; {wanted} is needed", param=param or name, code="invalid_type")
 
 
 def _check_id(name: str, token_id: object, vocab_size: int, wanted: str) -> None:
@@ -91,7 +91,7 @@ def _check_id(name: str, token_id: object, vocab_size: int, wanted: str) -> None
         wrong_type(name, token_id, wanted)
     if not 0 <= token_id < vocab_size:
         raise RequestError(
-            f"{name} holds {shown(token_id)}; this model has token ids 0 to {vocab_size - 1}.",
+            f"{name} holds {shown(token_id)}; this model has token ids 0 to {vocab_size - 1}",
             param=name,
             code="token_id_out_of_range",
         )

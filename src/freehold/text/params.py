@@ -111,7 +111,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             wrong_type("structured_outputs", self.structured_outputs, "a constraint of freehold.grammar.constraint")
         if self.ignore_eos:
             raise RequestError(
-                "ignore_eos is true, but an answer with structured_outputs ends where they are complete; leave it out.",
+                "ignore_eos is true, but an answer with structured_outputs ends where they are complete; leave it out",
                 param="ignore_eos",
             )
 
@@ -122,7 +122,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         check_int("max_tokens", self.max_tokens, 0, MAX_INT, "leave it out for as many as the context holds")
         if self.min_tokens > self.max_tokens:
             raise RequestError(
-                f"min_tokens is {self.min_tokens} and max_tokens {self.max_tokens}; lower the one or raise the other.",
+                f"min_tokens is {self.min_tokens} and max_tokens {self.max_tokens}; lower the one or raise the other",
                 param="min_tokens",
             )
 
@@ -141,7 +141,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             check_ids("allowed_token_ids", self.allowed_token_ids, vocab_size, MAX_ALLOWED_TOKEN_IDS)
             if not self.allowed_token_ids:
                 raise RequestError(
-                    "allowed_token_ids is empty, which allows nothing; leave it out to allow all tokens.",
+                    "allowed_token_ids is empty, which allows nothing; leave it out to allow all tokens",
                     param="allowed_token_ids",
                 )
 
@@ -171,7 +171,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         if self.min_tokens and allowed_ids and allowed_ids <= stop_ids:
             raise RequestError(
                 f"allowed_token_ids holds only ids that end the answer, and min_tokens {self.min_tokens} forbids these "
-                "at first; allow others, or set min_tokens to 0.",
+                "at first; allow others, or set min_tokens to 0",
                 param="allowed_token_ids",
             )
         return Sampling(
@@ -205,8 +205,8 @@ def check_may_fit(min_tokens: int, max_model_len: int, *, param: str, least_room
     """
     if min_tokens + least_room > max_model_len:
         raise RequestError(
-            f"{param} has at least {min_tokens} tokens; this model's context holds {max_model_len}, answer included. "
-            "Shorten it.",
+            f"{param} has at least {min_tokens} tokens; this model's context holds {max_model_len}, answer included; "
+            "shorten it",
             param=param,
             code="context_length_exceeded",
         )
@@ -224,8 +224,8 @@ def context_room(num_prompt_tokens: int, max_model_len: int, *, param: str, leas
     room = max_model_len - num_prompt_tokens
     if room < least_room:
         raise RequestError(
-            f"{param} has {num_prompt_tokens} tokens; this model's context holds {max_model_len}, answer included. "
-            "Shorten it.",
+            f"{param} has {num_prompt_tokens} tokens; this model's context holds {max_model_len}, answer included; "
+            "shorten it",
             param=param,
             code="context_length_exceeded",
         )

@@ -183,7 +183,7 @@ class ChatTemplate:
         for name in variables:
             if name in _RESERVED or name in self._special_tokens or name.startswith("_"):
                 raise RequestError(
-                    f"chat_template_kwargs has {name!r}, a name that templates rely on; use another.",
+                    f"chat_template_kwargs has {name!r}, a name that templates rely on; use another",
                     param="chat_template_kwargs",
                     code="invalid_value",
                 )
@@ -229,7 +229,7 @@ def _cut_at(text: str, tail: str) -> str:
     place = text.rfind(tail)
     if place < 0:
         raise RequestError(
-            "the model's chat template doesn't write the last message, so it can't be continued.",
+            "the model's chat template doesn't write the last message, so it can't be continued",
             param="messages",
             code="invalid_value",
         )

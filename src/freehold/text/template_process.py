@@ -98,8 +98,8 @@ class TemplateProcess:
             reply: dict[str, Any] = msgspec.json.decode(exchange())
         except WorkerEndedError:
             raise TemplateError(
-                f"The model's chat template takes more than {self._limits.cpu_s} s of processor time, or more memory "
-                "than it may; use another template.",
+                f"the model's chat template takes more than {self._limits.cpu_s} s of processor time, or more memory "
+                "than it may; use another template",
                 code="template_budget",
             ) from None
         if "error" in reply:
@@ -113,4 +113,4 @@ def _sentence(reply: Mapping[str, str]) -> str:
     # What the template says itself is for the client, word for word.
     if reply["error"] == "refused":
         return reply["message"]
-    return f"The model's chat template can't render these messages: {reply['message']}."
+    return f"the model's chat template can't render these messages: {reply['message']}"

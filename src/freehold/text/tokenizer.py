@@ -129,7 +129,7 @@ class Tokenizer:
         token_id = next(token_id for token_id in ids if token_id in self._forbidden)
         raise RequestError(
             f"{param} holds {self.vocabulary.spelled(token_id)!r}, a control token that can't be spelled as text; "
-            "remove it.",
+            "remove it",
             param=param,
             code="control_token",
         )
@@ -247,11 +247,11 @@ class Tokenizer:
         for position, token_id in enumerate(ids):
             if isinstance(token_id, bool) or not isinstance(token_id, int):
                 raise RequestError(
-                    f"{param}[{position}] is {token_id!r}; token ids are integers.", param=param, code="invalid_type"
+                    f"{param}[{position}] is {token_id!r}; token ids are integers", param=param, code="invalid_type"
                 )
             if not 0 <= token_id < size:
                 raise RequestError(
-                    f"{param}[{position}] is {token_id}; this model has token ids 0 to {size - 1}.",
+                    f"{param}[{position}] is {token_id}; this model has token ids 0 to {size - 1}",
                     param=param,
                     code="token_id_out_of_range",
                 )
@@ -285,7 +285,7 @@ def check_text(text: str, param: str) -> None:
     except UnicodeEncodeError as error:
         raise RequestError(
             f"{param} holds half a surrogate pair (U+{ord(text[error.start]):04X} at character {error.start}), which "
-            "is no valid Unicode text; send whole characters.",
+            "is no valid Unicode text; send whole characters",
             param=param,
             code="invalid_unicode",
         ) from None

@@ -78,7 +78,7 @@ class Worker:
                 env={},  # it needs none, and so can tell none
             )
         except OSError as error:
-            raise ResourceError(f"can't start the process that {self._task}: {error.strerror}.") from None
+            raise ResourceError(f"can't start the process that {self._task}: {error.strerror}") from None
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
         self.process = process
@@ -116,7 +116,7 @@ class Worker:
             try:
                 return exchange()
             except _KilledError as error:
-                raise ResourceError(f"{error} twice; see whether this machine is short of memory.") from None
+                raise ResourceError(f"{error} twice; see whether this machine is short of memory") from None
 
     def _open(self) -> bytes:
         self.start()
@@ -145,7 +145,7 @@ class Worker:
         if process.returncode >= 0:  # no signal ended it
             raise ResourceError(
                 f"the process that {self._task} ended by itself, with exit code {process.returncode}; "
-                f"run `{sys.executable} -I -c 'import {self._module}'` to see whether Python works there."
+                f"run `{sys.executable} -I -c 'import {self._module}'` to see whether Python works there"
             )
         raise WorkerEndedError(f"the process that {self._task} took too much time or memory and was ended")
 

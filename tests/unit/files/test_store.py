@@ -105,10 +105,10 @@ def test_a_store_name_comes_before_a_path_and_a_path_before_a_repository(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("smolm2", "Did you mean smollm2"),
-        ("smollm2", "Fetch it with `freehold pull smollm2`"),
-        ("org/nam", "Did you mean org/name.*freehold pull org/nam`"),
-        ("far/away", "Fetch it with `freehold pull far/away`"),
+        ("smolm2", "did you mean smollm2"),
+        ("smollm2", "fetch it with `freehold pull smollm2`"),
+        ("org/nam", "did you mean org/name.*freehold pull org/nam`"),
+        ("far/away", "fetch it with `freehold pull far/away`"),
         ("no such thing", "`freehold pull smollm2` fetches the default model"),
     ],
 )
@@ -120,12 +120,12 @@ def test_what_is_not_found_comes_with_a_remedy(tmp_path: Path, name: str, words:
 
 def test_a_path_that_is_nearly_right_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "model-q4.gguf").write_text("")
-    with pytest.raises(ModelNotFoundError, match=r"Did you mean .*model-q4\.gguf\?"):
+    with pytest.raises(ModelNotFoundError, match=r"did you mean .*model-q4\.gguf\?"):
         store.locate(str(tmp_path / "model-q5.gguf"), tmp_path / "home")
 
 
 def test_unknown_names_are_not_pulled(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="Did you mean smollm2"):
+    with pytest.raises(ModelNotFoundError, match="did you mean smollm2"):
         store.pull("smollm3", tmp_path, lambda _: None)
 
 

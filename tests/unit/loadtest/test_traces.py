@@ -161,7 +161,7 @@ GOOD = {"timestamp": 0, "input_length": 20, "output_length": 5, "hash_ids": [0]}
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{", r"line 2 is no JSON: .*Each line must be an object"),
+        ("{", r"line 2 is no JSON: .*each line must be an object"),
         ("[1]", r"line 2 is a list; it must be an object"),
         (json.dumps(GOOD | {"timestamp": "noon"}), r"line 2: timestamp is 'noon'; it must be a number"),
         (json.dumps(GOOD | {"timestamp": -1}), r"line 2: timestamp is -1; it must be a number, at least 0"),

@@ -102,7 +102,7 @@ def json_rows(path: Path) -> Iterator[Row]:
         try:
             fields = msgspec.json.decode(line)
         except NOT_JSON as error:
-            raise ConfigError(f"{path}, line {number} is no JSON: {error}. Each line must be an object") from None
+            raise ConfigError(f"{path}, line {number} is no JSON: {error}; each line must be an object") from None
         if not isinstance(fields, dict):
             raise ConfigError(f"{path}, line {number} is a {type(fields).__name__}; it must be an object: {{…}}")
         yield Row(path, number, fields)

@@ -187,6 +187,6 @@ class _ArrayReader:
 
     def _error(self, problem: str) -> ConfigError:
         return ConfigError(
-            f"{self._path}, line {self._line}: {problem}. The file must be a list of conversations, "
+            f"{self._path}, line {self._line}: {problem}; the file must be a list of conversations, "
             '[{"conversations": [{"from": "human", "value": "…"}, …]}, …]'
         )

@@ -21,7 +21,7 @@ from freehold.serve.entrance.record import CLIENT_LEFT, Record, record_of
 from freehold.serve.failure import HttpError, refusal
 from freehold.serve.service import Service
 
-_IN_LEDGER = frozenset({"chat", "completions", "messages", "responses", "embeddings"})
+_IN_LEDGER = frozenset({"chat", "completions", "messages"})
 """Endpoints whose requests stand in the ledger of usage."""
 
 _VISIT = "freehold.visit"

@@ -44,7 +44,7 @@ def require_opentelemetry() -> None:
     for module in ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
         if _is_missing(module):
             raise ConfigError(
-                f"--otlp-traces-endpoint needs {module}, which isn't installed: pip install 'freehold[otel]'"
+                f"--otlp-traces-endpoint needs {module}, which isn't installed: `pip install '.[otel]'` in a clone"
             )
     from freehold.serve.tracing import otlp  # noqa: F401  the first request shall not wait for it
 
