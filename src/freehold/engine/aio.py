@@ -157,5 +157,6 @@ class _Bridge:
             take, event = self._arrived.popleft()
             take(event)
         loop = self._loop()
-        if self._arrived and loop is not None:
+        if self._arrived and not self._is_woken and loop is not None:
+            self._is_woken = True  # one call at a time is due, or others would add up to no limit
             loop.call_soon(self._deliver)

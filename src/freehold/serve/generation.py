@@ -125,6 +125,7 @@ class Answers:
                 self._over.cancel()
             elif not self._over.cancelled():
                 self._over.exception()  # that it failed while its client left is no news
+            self._over = _cancelled()  # an error holds, by its traceback, all that is here: who holds it holds a cycle
             for index in self._running:
                 self._engine.engine.abort(self._jobs[index].generate.request_id)
             record.note_over()
@@ -181,6 +182,12 @@ class Answers:
         self._num_open -= 1
         if not self._num_open:
             self._over.set_result(None)
+
+
+def _cancelled() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.cancel()
+    return future
 
 
 async def fold(engine: AsyncEngine, jobs: Sequence[Job], record: Record) -> list[TextResult]:

@@ -49,11 +49,11 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     assert task is not None
     num_cancelling = task.cancelling()
     watcher = asyncio.ensure_future(_left(receive))
-    has_left = False
+    has_left = is_over = False
 
     def leave(watcher: "asyncio.Future[None]") -> None:
         nonlocal has_left
-        if not watcher.cancelled():
+        if not watcher.cancelled() and not is_over:
             has_left = True
             task.cancel()
 
@@ -65,6 +65,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             raise ClientLeftError("the client closed the connection") from None
         raise
     finally:
+        is_over = True  # the callback may be due already, and must cancel nothing that follows
         watcher.remove_done_callback(leave)
         watcher.cancel()
 

@@ -148,3 +148,32 @@ def test_many_events_leave_others_their_turn() -> None:
     asyncio.run(run())
     assert seen == list(range(num_events))
     assert max(after - before for before, after in itertools.pairwise([0, *between])) <= MAX_AT_ONCE
+
+
+def test_events_that_come_while_others_are_handed_on_leave_others_their_turn_too() -> None:
+    num_events = 40 * MAX_AT_ONCE
+    num_seen = 0
+    between: list[int] = []
+
+    async def run() -> None:
+        bridge = _Bridge(asyncio.get_running_loop())
+
+        def pass_on(number: int) -> None:
+            assert bridge.pass_on(take, Tokens(request_id=RequestId("a"), token_ids=(number,)))
+
+        def take(event: Event) -> None:
+            nonlocal num_seen
+            num_seen += 1
+            for number in range(2):  # twice as fast as they are taken
+                if num_seen + number < num_events // 2:
+                    pass_on(number)
+
+        for number in range(2 * MAX_AT_ONCE):
+            pass_on(number)
+        while not between or num_seen > between[-1]:
+            between.append(num_seen)
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert num_seen > num_events // 2
+    assert max(after - before for before, after in itertools.pairwise(between)) <= MAX_AT_ONCE

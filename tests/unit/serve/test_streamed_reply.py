@@ -146,3 +146,24 @@ def test_work_that_ends_is_given_back() -> None:
         return await while_connected(_stays, work())
 
     assert asyncio.run(run()) == "done"
+
+
+def test_who_leaves_as_the_work_ends_cancels_nothing_that_follows() -> None:
+    async def run() -> str:
+        left: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def receive() -> Message:
+            return await left
+
+        async def work() -> str:
+            await asyncio.sleep(0)
+            left.set_result({"type": "http.disconnect"})
+            await asyncio.sleep(0)  # the watcher ends now, and its callback is due
+            return "done"
+
+        result = await while_connected(receive, work())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return result
+
+    assert asyncio.run(run()) == "done"

@@ -7,7 +7,6 @@ doesn't read. Reading is bounded in time and size here; what a body may hold is 
 import asyncio
 import fcntl
 import sys
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -82,6 +81,7 @@ class Connection(HttpToolsProtocol):
     _has_moved = False
     _deadline: asyncio.TimerHandle | None = None
     _write_deadline: asyncio.TimerHandle | None = None
+    _running: RequestResponseCycle | None = None  # it is answered; `cycle` came last and may wait behind it
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -98,7 +98,16 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
         self._end_write_deadline()
-        super().connection_lost(exc)
+        parser, running = self.parser, self._running
+        super().connection_lost(exc)  # tells the newest request
+        if running is not None:
+            running.disconnected = not running.response_complete
+            running.message_event.set()
+            vars(running).pop("send", None)
+        # All of them hold this connection: what it holds would stay until someone looks for cycles.
+        parser.close()  # type: ignore[attr-defined]
+        self.pipeline.clear()
+        self.cycle = self.scope = self._running = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self._has_moved = False
@@ -132,9 +141,13 @@ class Connection(HttpToolsProtocol):
         self._set_deadline(BODY_TIMEOUT_S)
         super().on_headers_complete()
         self.scope[UNREAD_KEY] = self.count_unread  # type: ignore[literal-required]
-        self.scope[WRITE_KEY] = partial(self.write_now, self.cycle)  # type: ignore[literal-required]
+        self.scope[WRITE_KEY] = self.write_now  # type: ignore[literal-required]
         if self.scope["http_version"] == "1.0":
             self.cycle.send = _until_closed(self.cycle)  # type: ignore[method-assign, assignment]
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._has_moved = True
@@ -158,10 +171,11 @@ class Connection(HttpToolsProtocol):
         if self._deadline is not None and not self._is_answering:
             self.transport.close()
 
-    def write_now(self, cycle: RequestResponseCycle, data: bytes) -> bool:
-        """Write a part of an answer's body that has begun. False if that must go the long way: it has to wait for the
-        client, or isn't sent in chunks."""
-        if self.flow.write_paused or not cycle.chunked_encoding or cycle.disconnected or cycle.response_complete:
+    def write_now(self, data: bytes) -> bool:
+        """Write a part of the body of the answer that has begun. False if that must go the long way: it has to wait for
+        the client, or isn't sent in chunks."""
+        cycle = self._running
+        if cycle is None or self.flow.write_paused or not cycle.chunked_encoding or cycle.response_complete:
             return False
         self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         return True
@@ -181,7 +195,8 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        cycle = self._running
+        return cycle is not None and cycle.response_started and not cycle.response_complete
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what has arrived and close; without a word where an earlier request's answer is what comes next."""

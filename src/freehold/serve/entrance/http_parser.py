@@ -52,6 +52,10 @@ class HttpParser:
             else:
                 return
 
+    def close(self) -> None:
+        """Let go of httptools' parser, which holds this one. There will be nothing more to read."""
+        del self._parser
+
     def get_http_version(self) -> str:
         """Of the head that was read last, as in ``1.1``."""
         version: str = self._parser.get_http_version()
