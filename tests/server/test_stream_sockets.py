@@ -124,7 +124,7 @@ def num_kept() -> int:
 
 
 @pytest.mark.parametrize(("stream", "version"), [(False, "1.1"), (True, "1.1"), (True, "1.0")])
-@pytest.mark.parametrize("item", [0, FailStep(), NotFinite(), Pause(0.3)], ids=["ends", "fails", "nan", "leaves"])
+@pytest.mark.parametrize("item", [0, FailStep(), NotFinite(), Pause(0.1)], ids=["ends", "fails", "nan", "leaves"])
 @pytest.mark.usefixtures("seldom")
 def test_a_request_leaves_nothing_that_only_a_collection_finds(
     start: Start, stream: bool, version: str, item: Item
