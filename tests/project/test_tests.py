@@ -84,6 +84,12 @@ def test_every_test_and_check_can_fail() -> None:
     assert not empty
 
 
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """Folders of tests are no packages, so two modules of one name can't be imported by one run."""
+    names = [path.name for path in TESTS.rglob("test_*.py")]
+    assert not {name for name in names if names.count(name) > 1}
+
+
 def test_processes_are_started_where_they_end_with_the_test() -> None:
     started = [
         f"{path.relative_to(TESTS)}:{node.lineno}"

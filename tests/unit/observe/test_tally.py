@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from made_up import LIMITS, MS, PHASES, numbers, profile, step
 
-from freehold.cli.profile import _show
 from freehold.observe import render
 from freehold.observe.profile import Peak
 from freehold.observe.report import BETWEEN, WAITING, PhaseRow, StepGroup
@@ -145,14 +144,3 @@ def test_limits_that_were_disturbed_are_said() -> None:
     disturbed = msgspec.structs.replace(steady, limits=msgspec.structs.replace(LIMITS, linear=Peak("int8", 4e9, False)))
     texts = [render.text(Tally(found).report()) for found in (steady, disturbed)]
     assert ["something else ran" in text for text in texts] == [False, True]
-
-
-def test_a_narrow_terminal_cuts_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    report = Tally(profile(step(0, 10, 1, 1, [1, 10, 3], qkv=(4e6, 0.0, 8e6)))).report()
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "30")
-    _show(report)
-    shown = capsys.readouterr().out
-    assert "\x1b[1m" in shown, "it was taken for a terminal"
-    for line in render.table(report.groups[0]):
-        assert f"{line}\n" in shown
