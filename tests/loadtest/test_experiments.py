@@ -93,8 +93,10 @@ def test_both_numbers_of_places_are_measured_and_compared_request_by_request(
     measure: Measure, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine the load tester is late: then its figures are no base for a verdict, and that is said."""
-    for bound in ("MOST_LAG_MS", "MOST_SCHEDULE_DELAY_MS"):
-        monkeypatch.setattr(validity, bound, -1.0 if is_late else 1e9)
+    if is_late:
+        monkeypatch.setattr(validity, "MOST_LAG_MS", -1.0)
+    else:
+        monkeypatch.setattr(validity, "_faults", lambda *_: iter(()))  # this machine may be as busy as it likes
     outcome = measure("max-num-seqs")
     assert any("Not comparable" in sentence for sentence in outcome.found) is is_late
     assert any(sentence.startswith("The first run is invalid") for sentence in outcome.found) is is_late

@@ -1,9 +1,9 @@
 """Made-up answers of models that think, talk and call tools: ids, how they come, and what was asked."""
 
+import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections import abc
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -105,14 +105,16 @@ class Case:
     async def streamed(self) -> list[Any]:
         """The chunks of its stream, as JSON."""
         service: Any = SimpleNamespace(engine=_Scripted(self.scripts))
-        async with aclosing(answers._events(service, self.form, self.jobs, Record("r"))) as chunks:
-            return [msgspec.json.decode(msgspec.json.encode(chunk)) async for chunk in chunks]
+        chunks: list[bytes] = []
+        await answers._tell(
+            service, self.form, self.jobs, Record("r"), lambda chunk: chunks.append(msgspec.json.encode(chunk))
+        )
+        return [msgspec.json.decode(chunk) for chunk in chunks]
 
     async def whole(self) -> Any:
         """The plain answer, as JSON."""
         engine: Any = _Scripted(self.scripts)
-        pieces = answers.run(engine, self.jobs, Record("r"))
-        return msgspec.json.decode(answers._write(self.form, await answers.fold(pieces, len(self.jobs))))
+        return msgspec.json.decode(answers._write(self.form, await answers.fold(engine, self.jobs, Record("r"))))
 
 
 class _Scripted:
@@ -122,9 +124,16 @@ class _Scripted:
         self.engine = SimpleNamespace(abort=lambda request_id: None)
         self._scripts = scripts
 
-    async def generate(self, generate: Generate, *_watching: object) -> AsyncGenerator[Event, None]:
-        for event in self._scripts[generate.request_id]:
-            yield event
+    def submit(self, generate: Generate, take: abc.Callable[[Event], None], _observer: object) -> None:
+        """One event a turn of the loop, so that those of several answers mix."""
+        loop, events = asyncio.get_running_loop(), iter(self._scripts[generate.request_id])
+
+        def say() -> None:
+            if (event := next(events, None)) is not None:
+                take(event)
+                loop.call_soon(say)
+
+        loop.call_soon(say)
 
 
 def made_up(chance: random.Random, known: list[Model]) -> tuple[Case, Case]:

@@ -59,7 +59,9 @@ def replay(folder: Path, tmp_path: Path, *flags: str) -> tuple[int, dict[str, An
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "freehold", "replay", str(folder), "--report", str(file), *flags]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    said = [line for line in ended.stderr.splitlines() if "WARNING the KV cache is too small" not in line]
+    first, *others = ended.stderr.splitlines()
+    assert first.startswith("replaying ")
+    said = [line for line in others if "WARNING the KV cache is too small" not in line]
     assert not said, "its cache is as small as the server's was, and nothing else is to be said"
     return ended.returncode, json.loads(file.read_text()), ended.stdout
 

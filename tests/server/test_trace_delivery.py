@@ -241,7 +241,7 @@ def test_what_isnt_installed_is_named(monkeypatch: pytest.MonkeyPatch, absent: s
         return None if name == absent else ModuleSpec(name, None)
 
     monkeypatch.setattr(tracing, "find_spec", find)
-    with pytest.raises(ConfigError, match=rf"{absent}.*pip install 'freehold\[otel\]'"):
+    with pytest.raises(ConfigError, match=rf"{absent}.*pip install '\.\[otel\]'"):
         tracing.require_opentelemetry()
 
 

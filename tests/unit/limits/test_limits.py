@@ -39,6 +39,8 @@ def test_peaks_are_clock_times_width_times_units(isa: str) -> None:
         assert peak.units > 1 - TOLERANCE
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("isa", ISAS)
 def test_two_threads_do_twice_as_much(isa: str) -> None:
     if read_machine().num_cores < 2:
