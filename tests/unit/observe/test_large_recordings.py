@@ -44,21 +44,19 @@ def small_records(folder: Path, num: int) -> None:
 
 LOOK = """
 import resource, sys, time
-from pathlib import Path
 import freehold.observe.record.export, freehold.observe.record.listing  # what they take isn't the recording's
-from freehold.cli.record import export, list_requests, show
+from freehold.cli.record import record
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (32 << 20),) * 2)
-folder = Path(sys.argv[1])
 for command in (
-    lambda: list_requests(folder, limit=3),
-    lambda: list_requests(folder, key="key7", limit=2),
-    lambda: show("1-123450", folder),
-    lambda: export(folder, form="mooncake", output=Path(sys.argv[2])),
+    ["ls", sys.argv[1], "--limit", "3"],
+    ["ls", sys.argv[1], "--key", "key7", "--limit", "2"],
+    ["show", "1-123450", sys.argv[1]],
+    ["export", sys.argv[1], "--format", "mooncake", "--output", sys.argv[2]],
 ):
     began = time.process_time()
-    command()
+    record.main(command, standalone_mode=False)
     print(f"{time.process_time() - began:.1f} s", file=sys.stderr)
 """
 
