@@ -7,11 +7,11 @@ MODEL  ?= smollm2
 NATIVE := build/native
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
-# Tests of different files run side by side, three at a time on two cores: many of them wait more than they compute.
+# Tests of different files run side by side, two at a time: most of them wait more than they compute.
 # Short files, those of tests/unit, come last. Bytecode is kept whatever the environment says: the program is started
 # hundreds of times.
 PYTEST       := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-SIDE_BY_SIDE := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 SERVE_FLAGS := $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 NATIVE_SOURCES := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)

@@ -198,7 +198,7 @@ def test_ttft_holds_the_queue_and_stages_add_up(start: Start) -> None:
     ttfts = sorted(watched.ttft_s.values())
     assert all(ttft_s >= 0.03 + 0.06 * place for place, ttft_s in enumerate(ttfts))
     sums = {stage: found[f"vllm:request_{stage}_time_seconds_sum"] for stage in ("queue", "prefill", "decode")}
-    assert sums["queue"] >= 0.06 * sum(range(10))
+    assert sums["queue"] >= 0.06 * sum(range(10)) - 0.1  # each asks a little later than the first
     assert sums["prefill"] >= 0.03 * 10
     assert sums["prefill"] + sums["decode"] >= 0.06 * 10
     assert sums["queue"] + sums["prefill"] <= sum(ttfts)
