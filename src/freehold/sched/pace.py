@@ -1,5 +1,5 @@
-"""How many tokens a step may compute while answers grow, or a batch runs: so many that it lasts no longer than readers,
-and whoever comes next, should wait."""
+"""How many tokens a step may compute while answers grow, or a batch runs where others come too: so many that it lasts
+no longer than readers, and whoever comes next, should wait."""
 
 FEWEST_PROMPT_TOKENS = 16
 """Of a prompt, beside the tokens of answers, however slow steps are: prompts must get on."""

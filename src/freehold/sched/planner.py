@@ -74,9 +74,10 @@ class StepPlanner:
         return step
 
     def _budget(self) -> int:
-        """Tokens that the next step may compute."""
+        """Tokens that the next step may compute: all that fit where nobody waits for it, as in a program that has
+        nothing but batch requests."""
         budget = self._limits.max_num_batched_tokens
-        if self._pace is None:
+        if self._pace is None or not self._roster.is_read:
             return budget
         num_decoding = sum(request.num_output > 0 for request in self._running)
         return self._pace.most_tokens(max(num_decoding, self._roster.has_batch), budget)

@@ -24,6 +24,7 @@ class Roster:
         in_flight: by submitted step that is not applied, the requests of its rows.
         num_preemptions: since start-up.
         just_preempted: since a step was last planned.
+        is_read: a request that isn't of the class batch has come since start-up: somebody may wait for a step.
     """
 
     def __init__(self, memory: KVMemory, policy: Policy, max_running: int) -> None:
@@ -32,6 +33,7 @@ class Roster:
         self.in_flight: dict[StepId, list[Request]] = {}
         self.num_preemptions = 0
         self.just_preempted: set[Request] = set()
+        self.is_read = False
         self._memory = memory
         self._policy = policy
         self._max_running = max_running
@@ -41,6 +43,7 @@ class Roster:
 
     def enter(self, request: Request) -> None:
         """A new request waits."""
+        self.is_read = self.is_read or request.generate.service != "batch"
         self._memory.enter(request)
         insort(self.waiting, request, key=_rank)
 

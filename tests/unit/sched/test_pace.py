@@ -3,7 +3,7 @@
 import pytest
 
 from freehold.kv.blocks import BlockPool
-from freehold.protocol import Generate, RequestId, Sampling
+from freehold.protocol import Generate, RequestId, Sampling, ServiceClass
 from freehold.sched.admission import Limits
 from freehold.sched.pace import FEWEST_PROMPT_TOKENS, StepPace
 from freehold.sched.plan import RowOutcome, StepPlan
@@ -54,19 +54,61 @@ def run(scheduler: Scheduler, pace: StepPace, step_s: float) -> StepPlan:
     return plan
 
 
-def test_a_long_prompt_is_cut_small_beside_an_answer_and_large_alone() -> None:
+def paced(pace: StepPace) -> Scheduler:
     limits = Limits(max_model_len=4000, vocab_size=100, block_size=16, max_num_seqs=4, max_num_batched_tokens=BUDGET)
+    return Scheduler(BlockPool(600), limits, clock=lambda: 0.0, pace=pace, prefix_caching=False)
+
+
+def add(
+    scheduler: Scheduler, name: str, num_prompt: int, max_tokens: int, service: ServiceClass = "interactive"
+) -> None:
+    sampling = Sampling(temperature=0.0, max_tokens=max_tokens)
+    prompt_ids = (5,) * num_prompt
+    scheduler.add(Generate(request_id=RequestId(name), prompt_ids=prompt_ids, sampling=sampling, service=service))
+
+
+def test_a_long_prompt_is_cut_small_beside_an_answer_and_large_alone() -> None:
     pace = StepPace(0.1)
-    scheduler = Scheduler(BlockPool(600), limits, clock=lambda: 0.0, pace=pace)
-
-    def add(name: str, num_prompt: int, max_tokens: int) -> None:
-        sampling = Sampling(temperature=0.0, max_tokens=max_tokens)
-        scheduler.add(Generate(request_id=RequestId(name), prompt_ids=(5,) * num_prompt, sampling=sampling))
-
-    add("answer", 100, 6)
+    scheduler = paced(pace)
+    add(scheduler, "answer", 100, 6)
     assert run(scheduler, pace, 0.1).num_inputs == 100
-    add("prompt", 2000, 1)
+    add(scheduler, "prompt", 2000, 1)
     sizes = [run(scheduler, pace, 0.1).num_inputs for _ in range(4)]
     assert sizes == [100] * 4  # the answer's one and 99 of the prompt
     run(scheduler, pace, 0.1)
     assert run(scheduler, pace, 0.5).num_inputs == BUDGET  # the answer has ended
+
+
+@pytest.mark.parametrize("service", ["interactive", "agent", "batch"])
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_a_prompt_alone_is_computed_in_steps_as_large_as_they_may_be(service: ServiceClass, num_before: int) -> None:
+    """Whoever asks it, and also right after an answer that has ended."""
+    pace = StepPace(0.1)
+    scheduler = paced(pace)
+    for number in range(num_before):
+        add(scheduler, f"before {number}", 100, 6, service)
+        while scheduler.has_work:
+            run(scheduler, pace, 0.1)
+    pace.observe(100, 0.1)
+    add(scheduler, "prompt", 1200, 1, service)
+    assert [run(scheduler, pace, 0.5).num_inputs for _ in range(3)] == [BUDGET, BUDGET, 1200 - 2 * BUDGET]
+
+
+def test_answers_that_nobody_reads_as_they_grow_bound_no_step() -> None:
+    pace = StepPace(0.1)
+    scheduler = paced(pace)
+    add(scheduler, "answer", 100, 50, "batch")
+    run(scheduler, pace, 0.1)
+    add(scheduler, "prompt", 2000, 1, "batch")
+    assert run(scheduler, pace, 0.1).num_inputs == BUDGET
+
+
+@pytest.mark.parametrize("reader", ["interactive", "agent"])
+def test_once_somebody_has_come_a_batch_keeps_its_steps_short_for_the_next(reader: ServiceClass) -> None:
+    pace = StepPace(0.1)
+    scheduler = paced(pace)
+    add(scheduler, "reader", 100, 2, reader)
+    while scheduler.has_work:
+        run(scheduler, pace, 0.1)
+    add(scheduler, "prompt", 2000, 1, "batch")
+    assert run(scheduler, pace, 0.1).num_inputs == 100
