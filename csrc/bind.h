@@ -2,6 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include "kernels.h"
+
 namespace freehold {
 
 class Device;
@@ -11,6 +13,12 @@ void bind_builder(nanobind::module_& m);
 
 // Adds single kernels to the submodule that parity tests call.
 void bind_kernels(nanobind::module_& m);
+
+// Adds those of them that bring heads to attention.
+void bind_heads(nanobind::module_& m);
+// Stores `count` keys and values, (count, head_dim), from position `first_pos` on; at most `each` at a time.
+void store_heads(const KernelTable& kernels, const KvView& kv, int first_pos, const float* keys, const float* values,
+                 int count, int each);
 
 // Adds what measures the machine's limits.
 void bind_limits(nanobind::module_& m);

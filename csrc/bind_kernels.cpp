@@ -176,27 +176,6 @@ Floats silu_mul(const std::string& isa, Array<float, 2> gate, Array<float, 2> up
     return out;
 }
 
-Floats head_norm(const std::string& isa, Array<float, 2> heads, Array<float, 1> weight, float eps) {
-    Floats out = new_array(heads.shape(0), heads.shape(1));
-    std::copy_n(heads.data(), heads.size(), out.data());
-    for (std::size_t h = 0; h < heads.shape(0); ++h) {
-        choose_kernels(isa).head_norm(out.data() + h * heads.shape(1), weight.data(), static_cast<int>(heads.shape(1)),
-                                      eps);
-    }
-    return out;
-}
-
-Floats rotate(const std::string& isa, Array<float, 2> heads, Array<float, 1> cosines, Array<float, 1> sines,
-              float scale) {
-    Floats out = new_array(heads.shape(0), heads.shape(1));
-    std::copy_n(heads.data(), heads.size(), out.data());
-    for (std::size_t h = 0; h < heads.shape(0); ++h) {
-        choose_kernels(isa).rotate(out.data() + h * heads.shape(1), cosines.data(), sines.data(),
-                                   static_cast<int>(cosines.size()), static_cast<int>(heads.shape(1)), scale);
-    }
-    return out;
-}
-
 // One key/value head: keys and values (positions, E) go to blocks in the order of `block_ids`; queries (tokens, heads *
 // E) stand at the last positions, `tokens_each` of them are computed at a time. Returns (tokens, heads * E).
 Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> keys, Array<float, 2> values,
@@ -218,10 +197,7 @@ Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> k
     // Fresh memory is zero; stale blocks are not: NaN everywhere, so that a masked position that is read shows.
     std::fill_n(pool.block(0), pool.block_bytes() * static_cast<std::size_t>(num_blocks), std::uint8_t{0xff});
     const KvView kv = pool.view(layer.attention, 0, 0, block_ids.data());
-    for (int pos = 0; pos < num_positions; ++pos) {
-        kernels.store_key(kv, pos, keys.data() + std::ptrdiff_t{pos} * head_dim);
-        kernels.store_value(kv, pos, values.data() + std::ptrdiff_t{pos} * head_dim);
-    }
+    store_heads(kernels, kv, 0, keys.data(), values.data(), num_positions, kTilePositions);
     const int heads = width / head_dim;
     const int stride = partial_stride(kv.value_stride);
     Floats out = new_array(queries.shape(0), queries.shape(1));
@@ -229,9 +205,10 @@ Floats attend(const std::string& isa, Array<float, 2> queries, Array<float, 2> k
     std::vector<std::uint16_t> halves(static_cast<std::size_t>(num_tokens * width + 1));
     const std::ptrdiff_t int8_stride = std::ptrdiff_t{heads} * int8_query_bytes(head_dim);
     std::vector<std::uint8_t> int8_queries(static_cast<std::size_t>(num_tokens * int8_stride));
+    const HeadRows all{const_cast<float*>(queries.data()), width, width, num_tokens};
+    kernels.halve_queries(all, halves.data(), width);
     for (int t = 0; t < num_tokens; ++t) {
         const float* row = queries.data() + std::ptrdiff_t{t} * width;
-        kernels.halve_query(row, width, halves.data() + std::ptrdiff_t{t} * width);
         for (int h = 0; h < heads; ++h) {
             kernels.quantize_query(row + h * head_dim, head_dim,
                                    int8_queries.data() + t * int8_stride + h * int8_query_bytes(head_dim));
@@ -325,14 +302,13 @@ SamplingRules make_rules(nb::handle from) {
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
+    bind_heads(m);
     m.def("packed", packed, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "by_groups"_a);
     m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a);
     m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "group"_a, "strips_each"_a);
     m.def("quantize", quantize, "isa"_a, "x"_a, "group"_a);
     m.def("rms_norm", rms_norm, "isa"_a, "x"_a, "weight"_a, "eps"_a);
     m.def("silu_mul", silu_mul, "isa"_a, "gate"_a, "up"_a);
-    m.def("head_norm", head_norm, "isa"_a, "heads"_a, "weight"_a, "eps"_a);
-    m.def("rotate", rotate, "isa"_a, "heads"_a, "cosines"_a, "sines"_a, "scale"_a);
     m.def("attend", attend, "isa"_a, "queries"_a, "keys"_a, "values"_a, "block_ids"_a, "block_size"_a, "kv_dtype"_a,
           "window"_a.none(), "tokens_each"_a, "bf16_dot"_a);
     m.def(

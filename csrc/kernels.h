@@ -162,6 +162,28 @@ struct AttendCall {
 inline constexpr int kPartialHeader = 16;
 FREEHOLD_INLINE int partial_stride(int value_stride) { return kPartialHeader + value_stride; }
 
+// One head of some tokens: rows of a projection's outputs.
+struct HeadRows {
+    float* first;  // (count, stride), head_dim of them
+    std::ptrdiff_t stride;
+    int head_dim;
+    int count;
+
+    FREEHOLD_INLINE float* row(int token) const { return first + token * stride; }
+    FREEHOLD_INLINE HeadRows from(int token, int how_many) const { return {row(token), stride, head_dim, how_many}; }
+};
+
+// What becomes of heads before attention: a bias, a norm, and the rotation of their first 2 * num_pairs elements,
+// halves paired, all in float32; then everything times `scale`.
+struct HeadTurn {
+    const float* bias = nullptr;         // (head_dim,); null: none
+    const float* norm_weight = nullptr;  // (head_dim,); null: no norm
+    float norm_eps = 0.0f;
+    int num_pairs = 0;
+    const float* const* angles = nullptr;  // of each row: cosines, then sines
+    float scale = 1.0f;
+};
+
 struct LogitScan {
     float highest;
     std::int32_t highest_id;  // the lowest id among equals
@@ -192,19 +214,18 @@ struct KernelTable {
     // out = silu(gate) * up.
     void (*silu_mul)(const float* gate, const float* up, int padded, float* out);
 
-    // Norm over one head, any head size.
-    void (*head_norm)(float* head, const float* weight, int head_dim, float eps);
-
-    // Rotates the first 2 * num_pairs elements (halves paired), then multiplies all head_dim by `scale`.
-    void (*rotate)(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale);
+    // In place.
+    void (*turn)(const HeadRows& heads, const HeadTurn& turn);
 
     // A head for int8 keys, int8_query_bytes of it: in integers, its scale times log2(e) where `bf16_dot` is true.
     void (*quantize_query)(const float* head, int head_dim, std::uint8_t* out);
-    // bf16 of the first `count` elements times log2(e); `out` is readable in pairs.
-    void (*halve_query)(const float* query, int count, std::uint16_t* out);
+    // bf16 of heads times log2(e), (count, out_stride). A row of `out` is readable in pairs.
+    void (*halve_queries)(const HeadRows& heads, std::uint16_t* out, int out_stride);
 
-    void (*store_key)(const KvView& kv, int pos, const float* key);
-    void (*store_value)(const KvView& kv, int pos, const float* value);
+    // Of consecutive positions within one tile, 16 at most. What lies at others stays untouched: other threads may
+    // write there meanwhile.
+    void (*store_keys)(const KvView& kv, int first_pos, const HeadRows& keys);
+    void (*store_values)(const KvView& kv, int first_pos, const HeadRows& values);
 
     // Joins what the call's queries see of one piece to their states.
     void (*attend_piece)(const AttendCall& call, int piece, float* states);

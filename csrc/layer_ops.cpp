@@ -8,10 +8,6 @@ namespace {
 
 std::ptrdiff_t at(int row, int stride) { return static_cast<std::ptrdiff_t>(row) * stride; }
 
-void add_bias(float* heads, const float* bias, int count) {
-    for (int i = 0; i < count; ++i) heads[i] += bias[i];
-}
-
 void add_units(std::vector<HeadUnit>& units, HeadUnit::Kind kind, const Matrix& matrix, int num_heads, int head_dim) {
     const int each = heads_per_unit(num_heads, head_dim);
     for (int head = 0; head < num_heads; head += each) {
@@ -37,24 +33,38 @@ LayerOps::LayerOps(Model& model, const KvPool& kv, const Scratch& scratch, const
 void LayerOps::prepare(const Step& step, Profile* profile) {
     step_ = &step;
     profile_ = profile;
-    token_row_.assign(step.token_ids.size(), 0);
+    runs_.clear();
+    token_run_.clear();
     int end_pos = 0;
-    for (std::size_t index = 0; index < step.rows.size(); ++index) {
-        const StepRow& row = step.rows[index];
-        const auto begin = token_row_.begin() + row.first_token;
-        std::fill(begin, begin + row.num_tokens, static_cast<int>(index));
+    for (const StepRow& row : step.rows) {
+        const int row_end = row.first_token + row.num_tokens;
+        for (int token = row.first_token, pos = row.start_pos; token < row_end;) {
+            const int count = std::min(kTilePositions - pos % kTilePositions, row_end - token);
+            token_run_.insert(token_run_.end(), static_cast<std::size_t>(count), static_cast<int>(runs_.size()));
+            runs_.push_back({{token, token + count}, pos, step.block_ids.data() + row.first_block});
+            token += count;
+            pos += count;
+        }
         end_pos = std::max(end_pos, row.start_pos + row.num_tokens);
     }
-    for (RopeTable& rope : model_.ropes) rope.extend(end_pos);
+    angles_.resize(model_.ropes.size());
+    for (std::size_t i = 0; i < angles_.size(); ++i) {
+        model_.ropes[i].extend(end_pos);
+        angles_[i].clear();
+        for (const TileRun& run : runs_) {
+            for (int t = 0; t < run.tokens.size(); ++t) angles_[i].push_back(model_.ropes[i].angles(run.first_pos + t));
+        }
+    }
 }
 
-const StepRow& LayerOps::row_of(int token) const {
-    return step_->rows[static_cast<std::size_t>(token_row_[static_cast<std::size_t>(token)])];
-}
-
-int LayerOps::position_of(int token) const {
-    const StepRow& row = row_of(token);
-    return row.start_pos + token - row.first_token;
+template <class Each>
+void LayerOps::for_each_run(TokenSpan tokens, Each&& each) const {
+    for (int token = tokens.begin; token < tokens.end;) {
+        const TileRun& run = runs_[static_cast<std::size_t>(token_run_[static_cast<std::size_t>(token)])];
+        const int end = std::min(run.tokens.end, tokens.end);
+        each(TokenSpan{token, end}, run.first_pos + token - run.tokens.begin, run.block_ids);
+        token = end;
+    }
 }
 
 bool LayerOps::quantizes(std::initializer_list<const Matrix*> matrices) const {
@@ -167,69 +177,81 @@ void LayerOps::heads(int thread, int layer, const HeadUnit& unit, const HeadInpu
                {out, stride, false}, next);
     }
     const Timed timed(profile_, thread, Phase::place, layer);
-    for (int i = 0; i < tokens.size(); ++i) place(layer, unit, tokens.begin + i, out + at(i, stride));
+    place(layer, unit, tokens, out, stride);
 }
 
 // Keys and values go to lines that mostly lie in memory: brings them here while the heads are computed.
 void LayerOps::fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const {
     const AttentionShape& a = model_.layers[static_cast<std::size_t>(layer)].attention;
-    for (int token = tokens.begin; token < tokens.end; ++token) {
-        const StepRow& row = row_of(token);
-        const int pos = position_of(token);
-        const bool fetched = token > tokens.begin && token > row.first_token && pos % kTilePositions != 0;
-        if (fetched) continue;  // with the tile of the token before
-        for (int h = 0; h < unit.num_heads; ++h) {
-            const KvView kv = kv_.view(a, layer, unit.first_head + h, step_->block_ids.data() + row.first_block);
+    for (int h = 0; h < unit.num_heads; ++h) {
+        KvView kv = kv_.view(a, layer, unit.first_head + h, nullptr);
+        for_each_run(tokens, [&](TokenSpan, int pos, const std::int32_t* block_ids) {
+            kv.block_ids = block_ids;
             const bool key = unit.kind == HeadUnit::Kind::key;
             const std::uint8_t* tile = key ? kv.key_tile(pos) : kv.value_tile(pos);
             const std::size_t num_bytes = key ? kv.key_tile_bytes() : kv.value_tile_bytes();
             for (std::size_t line = 0; line < num_bytes; line += kLineBytes) __builtin_prefetch(tile + line, 1, 3);
+        });
+    }
+}
+
+// Biases, norms and rotation; keys and values go to their blocks.
+void LayerOps::place(int layer, const HeadUnit& unit, TokenSpan tokens, float* heads, int stride) const {
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    const AttentionShape& a = l.attention;
+    const auto rope = static_cast<std::size_t>(a.rope);
+    for (int h = 0; h < unit.num_heads; ++h) {
+        const int number = unit.first_head + h;
+        const HeadRows rows{heads + h * a.head_dim, stride, a.head_dim, tokens.size()};
+        const auto bias = [&](const std::vector<float>& of_all) {
+            return a.qkv_bias ? of_all.data() + number * a.head_dim : nullptr;
+        };
+        const auto turn = [&](const std::vector<float>& biases, const std::vector<float>& weight, float scale) {
+            kernels_.turn(rows, {.bias = bias(biases),
+                                 .norm_weight = a.qk_norm ? weight.data() : nullptr,
+                                 .norm_eps = model_.norm_eps,
+                                 .num_pairs = model_.ropes[rope].num_pairs(),
+                                 .angles = angles_[rope].data() + tokens.begin,
+                                 .scale = scale});
+        };
+        const auto store = [&](void (*kernel)(const KvView&, int, const HeadRows&)) {
+            KvView kv = kv_.view(a, layer, number, nullptr);
+            for_each_run(tokens, [&](TokenSpan run, int pos, const std::int32_t* block_ids) {
+                kv.block_ids = block_ids;
+                kernel(kv, pos, rows.from(run.begin - tokens.begin, run.size()));
+            });
+        };
+        switch (unit.kind) {
+            case HeadUnit::Kind::query:
+                turn(l.q_bias, l.q_norm, a.scale);
+                place_queries(a, number, tokens, rows);
+                break;
+            case HeadUnit::Kind::key:
+                turn(l.k_bias, l.k_norm, 1.0f);
+                store(kernels_.store_keys);
+                break;
+            case HeadUnit::Kind::value:
+                if (a.qkv_bias) kernels_.turn(rows, {.bias = bias(l.v_bias)});
+                store(kernels_.store_values);
+                break;
         }
     }
 }
 
-// Biases, norms and rotation of one token's heads; keys and values go to their blocks.
-void LayerOps::place(int layer, const HeadUnit& unit, int token, float* heads) const {
-    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
-    const AttentionShape& a = l.attention;
-    const StepRow& row = row_of(token);
-    const int pos = position_of(token);
-    const RopeTable& rope = model_.ropes[static_cast<std::size_t>(a.rope)];
-    const int size = unit.num_heads * a.head_dim, first = unit.first_head * a.head_dim;
-    const auto turn = [&](const std::vector<float>& bias, const std::vector<float>& weight, float scale) {
-        if (a.qkv_bias) add_bias(heads, bias.data() + first, size);
-        for (float* head = heads; head < heads + size; head += a.head_dim) {
-            if (a.qk_norm) kernels_.head_norm(head, weight.data(), a.head_dim, model_.norm_eps);
-            kernels_.rotate(head, rope.cosines(pos), rope.sines(pos), rope.num_pairs(), a.head_dim, scale);
+// As attention reads them.
+void LayerOps::place_queries(const AttentionShape& a, int head, TokenSpan tokens, const HeadRows& queries) const {
+    const int stride = round_up(a.query_size(), kStrip);
+    const std::ptrdiff_t to = at(tokens.begin, stride) + head * a.head_dim;
+    if (kv_.format() != KvFormat::int8 && bf16_dot_) {
+        kernels_.halve_queries(queries, scratch_.half_queries + to, stride);
+        return;
+    }
+    for (int i = 0; i < tokens.size(); ++i) {
+        if (kv_.format() == KvFormat::int8) {
+            kernels_.quantize_query(queries.row(i), a.head_dim, scratch_.int8_query(a, tokens.begin + i, head));
+        } else {
+            std::copy_n(queries.row(i), a.head_dim, scratch_.queries + to + at(i, stride));
         }
-    };
-    const auto view = [&](int index) {
-        return kv_.view(a, layer, unit.first_head + index, step_->block_ids.data() + row.first_block);
-    };
-    switch (unit.kind) {
-        case HeadUnit::Kind::query: {
-            turn(l.q_bias, l.q_norm, a.scale);
-            const std::ptrdiff_t to = at(token, round_up(a.query_size(), kStrip)) + first;
-            if (kv_.format() == KvFormat::int8) {
-                std::uint8_t* out = scratch_.int8_query(a, token, unit.first_head);
-                for (int h = 0; h < unit.num_heads; ++h, out += int8_query_bytes(a.head_dim)) {
-                    kernels_.quantize_query(heads + h * a.head_dim, a.head_dim, out);
-                }
-            } else if (bf16_dot_) {
-                kernels_.halve_query(heads, size, scratch_.half_queries + to);
-            } else {
-                std::copy_n(heads, size, scratch_.queries + to);
-            }
-            break;
-        }
-        case HeadUnit::Kind::key:
-            turn(l.k_bias, l.k_norm, 1.0f);
-            for (int h = 0; h < unit.num_heads; ++h) kernels_.store_key(view(h), pos, heads + h * a.head_dim);
-            break;
-        case HeadUnit::Kind::value:
-            if (a.qkv_bias) add_bias(heads, l.v_bias.data() + first, size);
-            for (int h = 0; h < unit.num_heads; ++h) kernels_.store_value(view(h), pos, heads + h * a.head_dim);
-            break;
     }
 }
 

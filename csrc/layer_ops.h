@@ -73,8 +73,6 @@ class LayerOps {
                 const std::uint8_t* next) const;
 
   private:
-    const StepRow& row_of(int token) const;
-    int position_of(int token) const;
     bool quantizes(std::initializer_list<const Matrix*> matrices) const;
     // Of matrices that share their inputs' scales.
     Activations input_of(int thread, int stride, std::initializer_list<const Matrix*> matrices) const;
@@ -83,7 +81,12 @@ class LayerOps {
                        std::initializer_list<const Matrix*> matrices, TokenSpan rows) const;
     void norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const;
     void fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const;
-    void place(int layer, const HeadUnit& unit, int token, float* heads) const;
+    // `heads`: (tokens, stride), whose first is the unit's first head.
+    void place(int layer, const HeadUnit& unit, TokenSpan tokens, float* heads, int stride) const;
+    void place_queries(const AttentionShape& shape, int head, TokenSpan tokens, const HeadRows& queries) const;
+    // Calls each(run, its first position, its request's blocks) for all runs of `tokens` within tiles of positions.
+    template <class Each>
+    void for_each_run(TokenSpan tokens, Each&& each) const;
     // out[0 .. count, strips] (+)= input * weights; `out` is where the first of these strips goes.
     struct Strips {
         int begin, end;
@@ -106,7 +109,15 @@ class LayerOps {
 
     const Step* step_ = nullptr;
     Profile* profile_ = nullptr;
-    std::vector<int> token_row_;  // row of the step that each token belongs to
+    // Consecutive tokens of a request within one tile of positions.
+    struct TileRun {
+        TokenSpan tokens;
+        int first_pos;
+        const std::int32_t* block_ids;
+    };
+    std::vector<TileRun> runs_;
+    std::vector<int> token_run_;                     // that each token belongs to
+    std::vector<std::vector<const float*>> angles_;  // by RopeTable, of each token
 };
 
 }  // namespace freehold

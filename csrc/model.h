@@ -20,16 +20,14 @@ class RopeTable {
     int num_pairs() const { return static_cast<int>(inv_freq_.size()); }
     // Makes positions below `end` available. One thread at a time.
     void extend(int end);
-    const float* cosines(int pos) const { return row(pos); }
-    const float* sines(int pos) const { return row(pos) + inv_freq_.size(); }
-
-  private:
-    static constexpr int kBlock = 256;
-
-    const float* row(int pos) const {
+    // Cosines, then sines. They stay where they are.
+    const float* angles(int pos) const {
         return blocks_[static_cast<std::size_t>(pos / kBlock)].get() +
                static_cast<std::size_t>(pos % kBlock) * 2 * inv_freq_.size();
     }
+
+  private:
+    static constexpr int kBlock = 256;
 
     std::vector<float> inv_freq_;
     double attention_factor_;

@@ -135,9 +135,60 @@ FREEHOLD_INLINE __m256i bf16_of(__m256 x) {
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
 }
+FREEHOLD_INLINE I i_bf16(F x) { return {bf16_of(x.a), bf16_of(x.b)}; }
+FREEHOLD_INLINE __m256i halves_of(F x) {
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(bf16_of(x.a), bf16_of(x.b)), 0xd8);
+}
 FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F x) {
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(bf16_of(x.a), bf16_of(x.b)), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves_of(x));
+}
+FREEHOLD_INLINE I i_bf16_pairs(F x, F y) { return {halves_of(x), halves_of(y)}; }
+FREEHOLD_INLINE void transpose8(__m256i (&rows)[8]) {
+    __m256i pairs[8], quads[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+        quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+        quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+        quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int k = 0; k < 4; ++k) {
+        rows[k] = _mm256_permute2x128_si256(quads[k], quads[k + 4], 0x20);
+        rows[k + 4] = _mm256_permute2x128_si256(quads[k], quads[k + 4], 0x31);
+    }
+}
+FREEHOLD_INLINE void i_transpose(I (&rows)[16]) {
+    __m256i upper_left[8], upper_right[8], lower_left[8], lower_right[8];
+    for (int i = 0; i < 8; ++i) {
+        upper_left[i] = rows[i].a;
+        upper_right[i] = rows[i].b;
+        lower_left[i] = rows[i + 8].a;
+        lower_right[i] = rows[i + 8].b;
+    }
+    transpose8(upper_left);
+    transpose8(upper_right);
+    transpose8(lower_left);
+    transpose8(lower_right);
+    for (int i = 0; i < 8; ++i) {
+        rows[i] = {upper_left[i], lower_left[i]};
+        rows[i + 8] = {upper_right[i], lower_right[i]};
+    }
+}
+FREEHOLD_INLINE void i_store_bytes_of_lanes(void* p, I x, unsigned bytes) {
+    if (bytes == 15) return i_store(p, x);
+    std::uint8_t all[sizeof(I)];
+    i_store(all, x);
+    for (unsigned i = 0; i < sizeof all; ++i) {
+        if ((bytes >> i % 4 & 1) != 0) static_cast<std::uint8_t*>(p)[i] = all[i];
+    }
+}
+FREEHOLD_INLINE void i_store_lanes(void* p, I x, M lanes) {
+    auto* q = static_cast<int*>(p);
+    _mm256_maskstore_epi32(q, _mm256_castps_si256(lanes.a), x.a);
+    _mm256_maskstore_epi32(q + 8, _mm256_castps_si256(lanes.b), x.b);
 }
 FREEHOLD_INLINE I i_quads(int a, int b, int c, int d) {
     return {_mm256_setr_epi32(a, a, a, a, b, b, b, b), _mm256_setr_epi32(c, c, c, c, d, d, d, d)};

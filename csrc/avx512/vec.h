@@ -92,15 +92,53 @@ FREEHOLD_INLINE int i_highest(I a) { return _mm512_reduce_max_epi32(a); }
 FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
 }
-// 16 lanes as bf16, rounded to nearest even; NaN stays NaN.
-FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F a) {
+// Each lane as bf16 in its low half, zeros above; rounded to nearest even, NaN stays NaN.
+FREEHOLD_INLINE I i_bf16(F a) {
     const __m512i bits = _mm512_castps_si512(a);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-    const __m512i high = _mm512_srli_epi32(_mm512_mask_blend_epi32(f_is_nan(a), rounded, quiet), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(high));
+    return _mm512_srli_epi32(_mm512_mask_blend_epi32(f_is_nan(a), rounded, quiet), 16);
 }
+FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(i_bf16(a)));
+}
+// 32 lanes as bf16, one after the other.
+FREEHOLD_INLINE I i_bf16_pairs(F a, F b) {
+    const __m256i low = _mm512_cvtepi32_epi16(i_bf16(a)), high = _mm512_cvtepi32_epi16(i_bf16(b));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+// Lane i of row j becomes lane j of row i.
+FREEHOLD_INLINE void i_transpose(I (&rows)[16]) {
+    I pairs[16], quads[16];
+    for (int i = 0; i < 16; i += 2) {
+        pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    // Of four rows: lanes 4 n + k in part n of vector k.
+    for (int i = 0; i < 16; i += 4) {
+        quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+        quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+        quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+        quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int k = 0; k < 4; ++k) {
+        const I even_low = _mm512_shuffle_i32x4(quads[k], quads[k + 4], 0x88);
+        const I odd_low = _mm512_shuffle_i32x4(quads[k], quads[k + 4], 0xdd);
+        const I even_high = _mm512_shuffle_i32x4(quads[k + 8], quads[k + 12], 0x88);
+        const I odd_high = _mm512_shuffle_i32x4(quads[k + 8], quads[k + 12], 0xdd);
+        rows[k] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
+        rows[k + 4] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
+        rows[k + 8] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
+        rows[k + 12] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
+    }
+}
+// Of each lane the bytes whose bits are set in `bytes`; others in memory stay untouched, as another thread may write
+// them meanwhile.
+FREEHOLD_INLINE void i_store_bytes_of_lanes(void* p, I a, unsigned bytes) {
+    _mm512_mask_storeu_epi8(p, 0x1111111111111111u * std::uint64_t{bytes}, a);
+}
+FREEHOLD_INLINE void i_store_lanes(void* p, I a, M lanes) { _mm512_mask_storeu_epi32(p, lanes, a); }
 // Reduces four vectors at once: lanes 4 n to 4 n + 3 are vector n's result.
 template <class Join>
 FREEHOLD_INLINE I i_join4(I a, I b, I c, I d, Join&& join) {

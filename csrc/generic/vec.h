@@ -110,11 +110,40 @@ FREEHOLD_INLINE int i_highest(I a) {
 FREEHOLD_INLINE void i_store_bytes(std::int8_t* p, I a) {
     for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(a[i]);
 }
-FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F a) {
+FREEHOLD_INLINE I i_bf16(F a) {
     const U bits = reinterpret_cast<U>(a);
     const U rounded = bits + 0x7fffu + (bits >> 16 & 1u);
-    const U high = (a != a ? bits | 0x400000u : rounded) >> 16;
-    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::uint16_t>(high[i]);
+    return reinterpret_cast<I>((a != a ? bits | 0x400000u : rounded) >> 16);
+}
+FREEHOLD_INLINE void f_store_bf16(std::uint16_t* p, F a) {
+    const I halves = i_bf16(a);
+    for (int i = 0; i < 16; ++i) p[i] = static_cast<std::uint16_t>(halves[i]);
+}
+FREEHOLD_INLINE I i_bf16_pairs(F a, F b) {
+    std::uint16_t halves[32];
+    f_store_bf16(halves, a);
+    f_store_bf16(halves + 16, b);
+    return i_load(halves);
+}
+FREEHOLD_INLINE void i_transpose(I (&rows)[16]) {
+    std::int32_t lanes[16][16];
+    std::memcpy(lanes, rows, sizeof lanes);
+    for (int i = 0; i < 16; ++i) {
+        for (int j = 0; j < 16; ++j) rows[i][j] = lanes[j][i];
+    }
+}
+FREEHOLD_INLINE void i_store_bytes_of_lanes(void* p, I a, unsigned bytes) {
+    std::uint8_t all[sizeof(I)];
+    std::memcpy(all, &a, sizeof all);
+    for (unsigned i = 0; i < sizeof all; ++i) {
+        if ((bytes >> i % 4 & 1) != 0) static_cast<std::uint8_t*>(p)[i] = all[i];
+    }
+}
+FREEHOLD_INLINE void i_store_lanes(void* p, I a, M lanes) {
+    for (int i = 0; i < 16; ++i) {
+        const std::int32_t lane = a[i];
+        if (lanes[i] != 0) std::memcpy(static_cast<std::int32_t*>(p) + i, &lane, sizeof lane);
+    }
 }
 FREEHOLD_INLINE I i_quads(int a, int b, int c, int d) { return I{a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}; }
 FREEHOLD_INLINE I i_sum4(I a, I b, I c, I d) { return i_quads(i_sum(a), i_sum(b), i_sum(c), i_sum(d)); }

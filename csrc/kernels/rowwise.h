@@ -1,8 +1,7 @@
-// Kernels over one row: norms, quantization, gate, rotation, and the scan of logits.
+// Kernels over one row: norms, quantization, gate, and the scan of logits.
 #pragma once
 
 #include "kernels.h"
-#include "kernels/bf16.h"
 #include "kernels/exp.h"
 #include "kernels/integers.h"
 #include "kernels/unrolled.h"
@@ -106,36 +105,6 @@ void silu_mul(const float* gate, const float* up, int padded, float* out) {
         f_store(out + i, f_mul(silu, f_load(up + i)));
     }
 }
-
-void head_norm(float* head, const float* weight, int head_dim, float eps) {
-    F squares = f_zero();
-    for (int i = 0; i < head_dim; i += kPanel) {
-        const F v = load_first(head + i, head_dim - i);
-        squares = f_fma(v, v, squares);
-    }
-    const float inverse = inverse_rms(f_sum(squares), head_dim, eps);
-    for (int i = 0; i < head_dim; ++i) head[i] = head[i] * inverse * weight[i];
-}
-
-void rotate(float* head, const float* cosines, const float* sines, int num_pairs, int head_dim, float scale) {
-    float* second_half = head + num_pairs;
-    const F all = f_set(scale);
-    int i = 0;
-    for (; i + kPanel <= num_pairs; i += kPanel) {
-        const F first = f_load(head + i), second = f_load(second_half + i);
-        const F cosine = f_load(cosines + i), sine = f_load(sines + i);
-        f_store(head + i, f_mul(f_sub(f_mul(first, cosine), f_mul(second, sine)), all));
-        f_store(second_half + i, f_mul(f_add(f_mul(second, cosine), f_mul(first, sine)), all));
-    }
-    for (; i < num_pairs; ++i) {
-        const float first = head[i], second = second_half[i];
-        head[i] = (first * cosines[i] - second * sines[i]) * scale;
-        second_half[i] = (second * cosines[i] + first * sines[i]) * scale;
-    }
-    for (i = 2 * num_pairs; i < head_dim; ++i) head[i] *= scale;
-}
-
-void halve_query(const float* query, int count, std::uint16_t* out) { to_bf16(query, count, kBaseTwo, out); }
 
 LogitScan scan(const float* logits, int count) {
     const int whole = count / kPanel * kPanel;

@@ -3,6 +3,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/digest.h"
+#include "kernels/head_turn.h"
 #include "kernels/kv_store.h"
 #include "kernels/noise_candidates.h"
 #include "kernels/probabilities.h"
@@ -18,12 +19,11 @@ constexpr KernelTable kTable = {
     .rms_norm = rms_norm,
     .quantize = quantize,
     .silu_mul = silu_mul,
-    .head_norm = head_norm,
-    .rotate = rotate,
+    .turn = turn,
     .quantize_query = quantize_query,
-    .halve_query = halve_query,
-    .store_key = store_key,
-    .store_value = store_value,
+    .halve_queries = halve_queries,
+    .store_keys = store_keys,
+    .store_values = store_values,
     .attend_piece = attend_piece,
     .fold = fold,
     .finish = finish,

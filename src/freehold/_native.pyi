@@ -142,17 +142,26 @@ class kernels:  # noqa: N801
     @staticmethod
     def silu_mul(isa: str, gate: NDArray[np.float32], up: NDArray[np.float32]) -> NDArray[np.float32]: ...
     @staticmethod
-    def head_norm(
-        isa: str, heads: NDArray[np.float32], weight: NDArray[np.float32], eps: float
-    ) -> NDArray[np.float32]: ...
-    @staticmethod
-    def rotate(
+    def turn(
         isa: str,
         heads: NDArray[np.float32],
-        cosines: NDArray[np.float32],
-        sines: NDArray[np.float32],
+        bias: NDArray[np.float32] | None,
+        norm_weight: NDArray[np.float32] | None,
+        norm_eps: float,
+        angles: NDArray[np.float32],
         scale: float,
     ) -> NDArray[np.float32]: ...
+    @staticmethod
+    def store(
+        isa: str,
+        keys: NDArray[np.float32],
+        values: NDArray[np.float32],
+        first_pos: int,
+        block_ids: NDArray[np.int32],
+        block_size: int,
+        kv_dtype: str,
+        each: int,
+    ) -> NDArray[np.uint8]: ...
     @staticmethod
     def attend(
         isa: str,

@@ -1,4 +1,4 @@
-"""Norms, gate and rotation against float64."""
+"""Norms and gate against float64."""
 
 import numpy as np
 import pytest
@@ -21,16 +21,6 @@ def test_rms_norm(isa: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_head_norm(isa: str, size: int) -> None:
-    rng = np.random.default_rng(size)
-    heads, weight = rng.standard_normal((4, size), dtype=np.float32), rng.standard_normal(size, dtype=np.float32)
-    found = _native.kernels.head_norm(isa, heads, weight, 1e-6)
-    wide = heads.astype(np.float64)
-    expected = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-6) * weight
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("size", SIZES)
 def test_silu_mul(isa: str, size: int) -> None:
     rng = np.random.default_rng(size)
     gate, up = (rng.standard_normal((2, size), dtype=np.float32) * np.float32(8) for _ in range(2))
@@ -47,17 +37,3 @@ def test_silu_of_what_is_not_finite(isa: str) -> None:
     assert np.isnan(found[0, 0])
     assert found[0, 1] == np.inf
     assert np.isfinite(found[0, 2])
-
-
-@pytest.mark.parametrize(("head_dim", "num_pairs"), [(2, 1), (24, 12), (64, 32), (80, 16)])
-def test_rotate(isa: str, head_dim: int, num_pairs: int) -> None:
-    rng = np.random.default_rng(head_dim)
-    heads = rng.standard_normal((3, head_dim), dtype=np.float32)
-    angles = rng.uniform(0, 6, num_pairs)
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    found = _native.kernels.rotate(isa, heads, cos, sin, 0.125)
-    first, second = heads[:, :num_pairs], heads[:, num_pairs : 2 * num_pairs]
-    expected = np.concatenate(
-        [first * cos - second * sin, second * cos + first * sin, heads[:, 2 * num_pairs :]], axis=1
-    )
-    np.testing.assert_array_equal(found, expected * np.float32(0.125))
