@@ -234,6 +234,7 @@ NB_MODULE(_native, m) {
     m.doc() = "Freehold's CPU backend. Use it through freehold.backends.cpu.";
     nb::exception<StepRefused>(m, "StepRefused");
     m.def("available_isas", available_isas);
+    m.def("has_integer_scales", [](const std::string& isa) { return choose_kernels(isa).integer_scales; }, "isa"_a);
     bind_builder(m);
     bind_device(m);
     nb::module_ kernels = m.def_submodule("kernels", "Single kernels, for their parity tests.");

@@ -27,13 +27,13 @@ template <class T, int Dims>
 using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 
 std::unique_ptr<Builder> make_builder(int vocab_size, int hidden_size, float norm_eps, bool tied_embeddings,
-                                      std::size_t arena_bytes, int num_threads) {
+                                      std::size_t arena_bytes, int num_threads, bool integer_scales) {
     auto model = std::make_unique<Model>();
     model->vocab_size = vocab_size;
     model->hidden_size = hidden_size;
     model->norm_eps = norm_eps;
     model->tied_embeddings = tied_embeddings;
-    return std::make_unique<Builder>(std::move(model), arena_bytes, num_threads);
+    return std::make_unique<Builder>(std::move(model), arena_bytes, num_threads, integer_scales);
 }
 
 int add_rope(Builder& builder, Array<float, 1> inv_freq, double attention_factor) {
@@ -129,14 +129,17 @@ std::unique_ptr<Device> open_device(Builder& builder, const std::string& isa, in
 }  // namespace
 
 void bind_builder(nb::module_& m) {
-    m.def("packed_bytes", [](const std::string& source, int num_outputs, int num_inputs) {
-        return packed_bytes(source_named(source), num_outputs, num_inputs);
-    });
-    m.def("packing_description", packing_description);
+    m.def(
+        "packed_bytes",
+        [](const std::string& slot, const std::string& source, int num_outputs, int num_inputs, bool integer_scales) {
+            return slot_shape(slot, source_named(source), num_outputs, num_inputs, integer_scales).num_bytes();
+        },
+        "slot"_a, "source"_a, "num_outputs"_a, "num_inputs"_a, "integer_scales"_a = false);
+    m.def("packing_description", packing_description, "integer_scales"_a = false);
     m.def("chunk_checksums", checksum_array, "data"_a);
     nb::class_<Builder>(m, "Builder")
         .def_static("make", make_builder, "vocab_size"_a, "hidden_size"_a, "norm_eps"_a, "tied_embeddings"_a,
-                    "arena_bytes"_a, "num_threads"_a)
+                    "arena_bytes"_a, "num_threads"_a, "integer_scales"_a = false)
         .def("add_rope", add_rope, "inv_freq"_a, "attention_factor"_a)
         .def("add_layer", add_layer, nb::kw_only(), "num_heads"_a, "num_kv_heads"_a, "head_dim"_a, "scale"_a,
              "window"_a.none(), "rope"_a, "qk_norm"_a, "qkv_bias"_a, "mlp_size"_a)

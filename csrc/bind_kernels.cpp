@@ -51,8 +51,10 @@ struct PaddedRows {
 
 class PackedMatrix {
   public:
-    PackedMatrix(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw, Team& team)
-        : matrix_(packed_shape(source_named(source), num_outputs, num_inputs)), region_(matrix_.num_bytes(), false) {
+    PackedMatrix(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw,
+                 bool integer_scales, Team& team)
+        : matrix_(packed_shape(source_named(source), num_outputs, num_inputs, integer_scales)),
+          region_(matrix_.num_bytes(), false) {
         pack(matrix_, source_named(source), raw.data(), region_.data(), team);
     }
     const Matrix& get() const { return matrix_; }
@@ -62,19 +64,20 @@ class PackedMatrix {
     Region region_;
 };
 
-Floats unpack(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw, int num_threads) {
+Floats unpack(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw, int num_threads,
+              bool integer_scales) {
     Team team(num_threads);
-    const PackedMatrix matrix(source, num_outputs, num_inputs, raw, team);
+    const PackedMatrix matrix(source, num_outputs, num_inputs, raw, integer_scales, team);
     Floats out = new_array(static_cast<std::size_t>(num_outputs), static_cast<std::size_t>(num_inputs));
     for (int n = 0; n < num_outputs; ++n) unpack_row(matrix.get(), n, out.data() + std::ptrdiff_t{n} * num_inputs);
     return out;
 }
 
 // The bytes of a packed matrix; `by_groups`: through the slow twin.
-nb::bytes packed(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw,
-                 bool by_groups) {
+nb::bytes packed(const std::string& source, int num_outputs, int num_inputs, Array<std::uint8_t, 1> raw, bool by_groups,
+                 bool integer_scales) {
     const SourceType type = source_named(source);
-    const Matrix matrix = packed_shape(type, num_outputs, num_inputs);
+    const Matrix matrix = packed_shape(type, num_outputs, num_inputs, integer_scales);
     const std::size_t row_bytes = source_of(type).row_bytes(num_inputs);
     if (raw.size() != row_bytes * static_cast<std::size_t>(num_outputs)) throw std::invalid_argument("too few rows");
     std::string strips(matrix.num_bytes(), '\xff');
@@ -98,25 +101,32 @@ struct OwnedActivations {
         sums.resize(scale.size());
         scaled_sums.resize(size / 16);
         scaled_sums32.resize(size / 32);
-        view = {rows.data.data(),     q.data(),    scale.data(), sums.data(), scaled_sums.data(),
-                scaled_sums32.data(), rows.stride, group};
+        records.resize(static_cast<std::size_t>(rows.num_rows * records_stride(rows.stride, group)));
+        tops.resize(static_cast<std::size_t>(rows.num_rows));
+        view = {rows.data.data(),     q.data(),       scale.data(), sums.data(), scaled_sums.data(),
+                scaled_sums32.data(), records.data(), tops.data(),  rows.stride, group};
     }
     std::vector<std::int8_t> q;
     std::vector<float> scale, scaled_sums, scaled_sums32;
     std::vector<std::int32_t> sums;
+    std::vector<std::uint8_t> records;
+    std::vector<float> tops;
     Activations view;
 };
 
 Floats linear(const std::string& isa, const std::string& source, int num_outputs, Array<std::uint8_t, 1> raw,
-              Array<float, 2> x, bool int8, int group, int strips_each) {
+              Array<float, 2> x, bool int8, int group, int strips_each, bool integer_scales) {
     const KernelTable& kernels = choose_kernels(isa);
     Team team(1);
     PaddedRows rows(x);
-    const PackedMatrix packed(source, num_outputs, rows.width, raw, team);
+    const PackedMatrix packed(source, num_outputs, rows.width, raw, integer_scales, team);
     const Matrix& m = packed.get();
     OwnedActivations activations(rows, group);
     if (int8 && layout_of(m.layout).quantized()) {
-        for (int r = 0; r < rows.num_rows; ++r) kernels.quantize(activations.view, r, 0, rows.row(r), rows.stride);
+        for (int r = 0; r < rows.num_rows; ++r) {
+            kernels.quantize(activations.view, r, 0, rows.row(r), rows.stride);
+            if (kernels.integer_scales) kernels.fill_records(activations.view, r);
+        }
     }
     const int stride = m.padded_outputs();
     Floats padded = new_array(static_cast<std::size_t>(rows.num_rows), static_cast<std::size_t>(stride));
@@ -303,9 +313,12 @@ SamplingRules make_rules(nb::handle from) {
 
 void bind_kernels(nb::module_& m) {
     bind_heads(m);
-    m.def("packed", packed, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "by_groups"_a);
-    m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a);
-    m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "group"_a, "strips_each"_a);
+    m.def("packed", packed, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "by_groups"_a,
+          "integer_scales"_a = false);
+    m.def("unpack", unpack, "source"_a, "num_outputs"_a, "num_inputs"_a, "raw"_a, "num_threads"_a,
+          "integer_scales"_a = false);
+    m.def("linear", linear, "isa"_a, "source"_a, "num_outputs"_a, "raw"_a, "x"_a, "int8"_a, "group"_a, "strips_each"_a,
+          "integer_scales"_a = false);
     m.def("quantize", quantize, "isa"_a, "x"_a, "group"_a);
     m.def("rms_norm", rms_norm, "isa"_a, "x"_a, "weight"_a, "eps"_a);
     m.def("silu_mul", silu_mul, "isa"_a, "gate"_a, "up"_a);

@@ -23,12 +23,15 @@ bool is_order_of(const std::vector<std::int32_t>& order, int num_rows) {
 
 }  // namespace
 
-std::size_t packed_bytes(SourceType source, int num_outputs, int num_inputs) {
-    return packed_shape(source, num_outputs, num_inputs).num_bytes();
+Matrix slot_shape(const std::string& slot, SourceType source, int num_outputs, int num_inputs, bool integer_scales) {
+    return packed_shape(source, num_outputs, num_inputs, integer_scales && slot != "embed");
 }
 
-Builder::Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads)
-    : model_(std::move(model)), arena_(std::make_shared<const Region>(arena_bytes, true)), team_(num_threads) {
+Builder::Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads, bool integer_scales)
+    : model_(std::move(model)),
+      arena_(std::make_shared<const Region>(arena_bytes, true)),
+      integer_scales_(integer_scales),
+      team_(num_threads) {
     model_->arena = arena_;
 }
 
@@ -40,7 +43,7 @@ void Builder::add_matrix(const std::string& slot, int layer, SourceType source, 
                                     std::to_string(expected));
     }
     if (!is_order_of(order, num_outputs)) throw std::invalid_argument("the row order of '" + slot + "' is malformed");
-    Matrix shape = packed_shape(source, num_outputs, num_inputs);
+    Matrix shape = slot_shape(slot, source, num_outputs, num_inputs, integer_scales_);
     if (used_ + shape.num_bytes() > arena_->size()) {
         throw std::invalid_argument("matrix '" + slot + "' does not fit in the arena");
     }
@@ -91,6 +94,11 @@ std::vector<std::string> Builder::layouts() const {
 std::unique_ptr<Device> Builder::open(const KernelTable& kernels, const DeviceOptions& options) {
     if (!model_) throw std::invalid_argument("the builder has already opened its model");
     model_->check();
+    if (model_->has_integer_scales() && !(options.int8 && kernels.integer_scales)) {
+        throw std::invalid_argument(
+            std::string("weights with integer scales need int8 activations, and kernels that '") + kernels.isa +
+            "' lacks");
+    }
     return std::make_unique<Device>(std::move(model_), kernels, options);
 }
 

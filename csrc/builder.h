@@ -17,8 +17,9 @@ namespace freehold {
 
 class Builder {
   public:
-    // `arena_bytes` must hold all packed matrices (see packed_bytes).
-    Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads);
+    // `arena_bytes` must hold all packed matrices (see slot_shape). `integer_scales`: of the layouts that can have
+    // them; such a model opens with int8 activations and kernels that know them alone.
+    Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads, bool integer_scales = false);
 
     Model& model() { return *model_; }
     // Takes note of a matrix; `rows` and what they lie in must stay until `pack`. `order` is empty, or has the stored
@@ -47,6 +48,7 @@ class Builder {
     std::shared_ptr<const Region> arena_;
     double packing_s_ = 0.0;
     std::size_t used_ = 0;
+    bool integer_scales_;
     bool layout_used_[kNumLayouts] = {};
     std::vector<IncomingMatrix> incoming_;
     std::vector<Matrix*> places_;  // in the model, of the incoming ones
@@ -54,6 +56,7 @@ class Builder {
 };
 
 SourceType source_named(const std::string& name);
-std::size_t packed_bytes(SourceType source, int num_outputs, int num_inputs);
+// The empty matrix that a slot's weights pack into. Embeddings are looked up row by row and keep their scales.
+Matrix slot_shape(const std::string& slot, SourceType source, int num_outputs, int num_inputs, bool integer_scales);
 
 }  // namespace freehold

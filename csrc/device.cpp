@@ -36,6 +36,7 @@ Device::Device(std::unique_ptr<Model> model, const KernelTable& kernels, const D
       scratch_(*model_, {.max_tokens = options.max_tokens,
                          .num_threads = options.num_threads,
                          .int8 = options.int8,
+                         .integer_scales = options.int8 && model_->has_integer_scales(),
                          .kv_format = options.kv_format,
                          .bf16_dot = computes_bf16_dots(kernels, options)}),
       team_(options.num_threads, options.pin),

@@ -51,6 +51,13 @@ void refuse_coarse_activations(const char* layout) {
     std::abort();
 }
 
+void refuse_integer_scales(const char* layout) {
+    std::fprintf(stderr,
+                 "freehold: weights of layout %s need int8 activations and kernels that this instruction set lacks\n",
+                 layout);
+    std::abort();
+}
+
 const KernelTable& choose_kernels(const std::string& highest) {
     const std::vector<std::string> isas = available_isas();
     if (highest.empty()) return kernels_of(isas.front());

@@ -102,7 +102,7 @@ void Forward::leave_by_rows(int thread, int layer, TokenSpan tokens) {
         ops_.gate_up(thread, layer, normed, tokens, begin, end, next);
     }
     const bool last = layer + 1 == static_cast<int>(model_.layers.size());
-    ops_.add_mlp(thread, layer, tokens, 0, l.down.num_strips(),
+    ops_.add_mlp(thread, layer, ops_.gated(thread, layer, tokens), tokens, 0, l.down.num_strips(),
                  last ? model_.output().data : ops_.units(layer + 1).front().weights());
 }
 
@@ -137,8 +137,10 @@ void Forward::leave_by_outputs(int thread, int layer, TokenSpan tokens) {
                  });
     const bool last = layer + 1 == static_cast<int>(model_.layers.size());
     const std::uint8_t* after = last ? first_strips(thread, model_.output()) : first_heads(thread, layer + 1);
+    input = {};
     share_strips(thread, l.down, l.down.num_strips(), after, [&](int begin, int end, const std::uint8_t* next) {
-        ops_.add_mlp(thread, layer, tokens, begin, end, next);
+        if (input.stride == 0) input = ops_.gated(thread, layer, tokens);
+        ops_.add_mlp(thread, layer, input, tokens, begin, end, next);
     });
 }
 

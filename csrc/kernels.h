@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "inlining.h"
+#include "integer_scales.h"
 #include "layouts.h"
 #include "noise.h"
 
@@ -21,14 +22,16 @@ inline constexpr int kTilePositions = kPanel;  // positions of a key tile
 
 // Rows that enter a linear layer. Quantized parts are filled where weights are quantized and activations are int8.
 struct Activations {
-    float* x = nullptr;              // (rows, stride)
-    std::int8_t* q = nullptr;        // (rows, stride): x / scale, rounded
-    float* scale = nullptr;          // (rows, stride / group)
-    std::int32_t* sums = nullptr;    // (rows, stride / group): sums of q
-    float* scaled_sums = nullptr;    // (rows, stride / 16): scale * sum, if the group is 16
-    float* scaled_sums32 = nullptr;  // (rows, stride / 32): the same over 32 inputs
-    int stride = 0;                  // padded inputs
-    int group = kFineGroup;          // inputs that share one scale: 16 or 32
+    float* x = nullptr;               // (rows, stride)
+    std::int8_t* q = nullptr;         // (rows, stride): x / scale, rounded
+    float* scale = nullptr;           // (rows, stride / group)
+    std::int32_t* sums = nullptr;     // (rows, stride / group): sums of q
+    float* scaled_sums = nullptr;     // (rows, stride / 16): scale * sum, if the group is 16
+    float* scaled_sums32 = nullptr;   // (rows, stride / 32): the same over 32 inputs
+    std::uint8_t* records = nullptr;  // (rows, records_stride): all that, as layouts with integer scales read it
+    float* tops = nullptr;            // (rows): the largest scale; with records
+    int stride = 0;                   // padded inputs
+    int group = kFineGroup;           // inputs that share one scale: 16 or 32
 
     // The rows from `row` on.
     FREEHOLD_INLINE Activations from_row(int row) const {
@@ -41,6 +44,9 @@ struct Activations {
         a.sums += inputs / group;
         a.scaled_sums += inputs / kFineGroup;
         a.scaled_sums32 += inputs / (2 * kFineGroup);
+        if (records == nullptr) return a;
+        a.records += row * records_stride(stride, group);
+        a.tops += row;
         return a;
     }
 };
@@ -64,6 +70,8 @@ struct LinearCall {
 
 // Ends the process: activations whose scales are coarser than a weight group would give wrong sums.
 [[noreturn]] void refuse_coarse_activations(const char* layout);
+// The same: an instruction set without kernels for integer scales, or float activations.
+[[noreturn]] void refuse_integer_scales(const char* layout);
 
 // Numbers of keys and values, as the configuration names them.
 enum class KvFormat { f32, bf16, int8 };
@@ -202,6 +210,8 @@ struct NoiseCall {
 struct KernelTable {
     const char* isa;
     bool bf16_dot;  // attention can compute with bf16 queries and weights
+    // Layouts with integer scales can be read, with int8 activations.
+    bool integer_scales;
 
     void (*linear)(const LinearCall& call);
 
@@ -210,6 +220,9 @@ struct KernelTable {
 
     // Fills `count` inputs of row `row`, from `first` on, in the quantized parts; both are multiples of 32.
     void (*quantize)(const Activations& activations, int row, int first, const float* x, int count);
+
+    // Fills the records of a row, all of whose inputs are quantized. If `integer_scales`.
+    void (*fill_records)(const Activations& activations, int row);
 
     // out = silu(gate) * up.
     void (*silu_mul)(const float* gate, const float* up, int padded, float* out);

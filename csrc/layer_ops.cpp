@@ -67,9 +67,19 @@ void LayerOps::for_each_run(TokenSpan tokens, Each&& each) const {
     }
 }
 
-bool LayerOps::quantizes(std::initializer_list<const Matrix*> matrices) const {
-    return int8_ && std::any_of(matrices.begin(), matrices.end(),
-                                [](const Matrix* m) { return layout_of(m->layout).quantized(); });
+LayerOps::Reads LayerOps::reads_of(std::initializer_list<const Matrix*> matrices) const {
+    Reads reads;
+    for (const Matrix* matrix : matrices) {
+        const Layout& layout = layout_of(matrix->layout);
+        reads.numbers |= int8_ && layout.quantized();
+        reads.records |= int8_ && layout.integer_scales();
+    }
+    return reads;
+}
+
+void LayerOps::quantize(Reads reads, const Activations& rows, int row) const {
+    if (reads.numbers) kernels_.quantize(rows, row, 0, rows.x + at(row, rows.stride), rows.stride);
+    if (reads.records) kernels_.fill_records(rows, row);
 }
 
 namespace {
@@ -109,11 +119,10 @@ void LayerOps::keep(const std::vector<int>& tokens) const {
     }
 }
 
-void LayerOps::norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const {
+void LayerOps::norm(const std::vector<float>& weight, int token, const Activations& out, int row) const {
     float* x = out.x + at(row, out.stride);
     kernels_.rms_norm(scratch_.hidden + at(token, out.stride), weight.data(), model_.hidden_size, out.stride,
                       model_.norm_eps, x);
-    if (quantize) kernels_.quantize(out, row, 0, x, out.stride);
 }
 
 HeadInputs LayerOps::normed_for_heads(int thread, int layer, TokenSpan tokens) const {
@@ -125,14 +134,16 @@ HeadInputs LayerOps::normed_for_heads(int thread, int layer, TokenSpan tokens) c
     inputs.coarse.stride = inputs.fine.stride = scratch_.widths().hidden;
     inputs.coarse.group = 2 * kFineGroup;
     inputs.fine.group = kFineGroup;
-    bool wants_coarse = false, wants_fine = false;
+    Reads coarse, fine;
     for (const Matrix* matrix : {&l.q, &l.k, &l.v}) {
-        if (quantizes({matrix})) (matrix->fine_activations ? wants_fine : wants_coarse) = true;
+        const Reads reads = reads_of({matrix});
+        Reads& all = matrix->fine_activations ? fine : coarse;
+        all = {all.numbers || reads.numbers, all.records || reads.records};
     }
     for (int i = 0; i < tokens.size(); ++i) {
-        norm(l.attn_norm, tokens.begin + i, inputs.coarse, i, wants_coarse);
-        const float* x = inputs.fine.x + at(i, inputs.fine.stride);
-        if (wants_fine) kernels_.quantize(inputs.fine, i, 0, x, inputs.fine.stride);
+        norm(l.attn_norm, tokens.begin + i, inputs.coarse, i);
+        quantize(coarse, inputs.coarse, i);
+        quantize(fine, inputs.fine, i);
     }
     return inputs;
 }
@@ -150,8 +161,11 @@ Activations LayerOps::normed(int thread, int layer, const std::vector<float>& we
                              std::initializer_list<const Matrix*> matrices, TokenSpan rows) const {
     const Timed timed(profile_, thread, Phase::norm, layer);
     const Activations out = input_of(thread, scratch_.widths().hidden, matrices);
-    const bool quantize = quantizes(matrices);
-    for (int i = 0; i < rows.size(); ++i) norm(weight, rows.begin + i, out, i, quantize);
+    const Reads reads = reads_of(matrices);
+    for (int i = 0; i < rows.size(); ++i) {
+        norm(weight, rows.begin + i, out, i);
+        quantize(reads, out, i);
+    }
     return out;
 }
 
@@ -160,9 +174,8 @@ Activations LayerOps::attended(int thread, int layer, TokenSpan tokens) const {
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
     Activations out = input_of(thread, round_up(l.attention.query_size(), kStrip), {&l.o});
     out.x = scratch_.attended + at(tokens.begin, out.stride);
-    if (quantizes({&l.o})) {
-        for (int i = 0; i < tokens.size(); ++i) kernels_.quantize(out, i, 0, out.x + at(i, out.stride), out.stride);
-    }
+    const Reads reads = reads_of({&l.o});
+    for (int i = 0; i < tokens.size(); ++i) quantize(reads, out, i);
     return out;
 }
 
@@ -277,7 +290,7 @@ void LayerOps::gate_up(int thread, int layer, const Activations& input, TokenSpa
     }
     const Timed timed(profile_, thread, Phase::gate, layer);
     const Activations inner = inner_of(l);
-    const bool quantize = quantizes({&l.down});
+    const bool quantize = reads_of({&l.down}).numbers;
     const int first = strip_begin * kStrip;
     for (int i = 0; i < tokens.size(); ++i) {
         float* gate = own.first + at(i, width);
@@ -287,14 +300,24 @@ void LayerOps::gate_up(int thread, int layer, const Activations& input, TokenSpa
     }
 }
 
-void LayerOps::add_mlp(int thread, int layer, TokenSpan tokens, int strip_begin, int strip_end,
-                       const std::uint8_t* next) const {
+Activations LayerOps::gated(int thread, int layer, TokenSpan tokens) const {
+    const Timed timed(profile_, thread, Phase::gate, layer);
+    const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
+    Activations out = inner_of(l).from_row(tokens.begin);
+    if (!reads_of({&l.down}).records) return out;
+    out.records = scratch_.of_thread(thread).inner.records;
+    out.tops = scratch_.of_thread(thread).inner.tops;
+    for (int i = 0; i < tokens.size(); ++i) kernels_.fill_records(out, i);
+    return out;
+}
+
+void LayerOps::add_mlp(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin,
+                       int strip_end, const std::uint8_t* next) const {
     const Timed timed(profile_, thread, Phase::down, layer);
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
     const int stride = scratch_.widths().hidden;
     float* out = scratch_.hidden + at(tokens.begin, stride) + strip_begin * kStrip;
-    linear(l.down, {strip_begin, strip_end}, inner_of(l).from_row(tokens.begin), tokens.size(), {out, stride, true},
-           next);
+    linear(l.down, {strip_begin, strip_end}, input, tokens.size(), {out, stride, true}, next);
 }
 
 void LayerOps::logits(int thread, const Activations& input, int count, int strip_begin, int strip_end,

@@ -67,19 +67,26 @@ class LayerOps {
     // silu(gate) * up, at most kChunkStrips of it.
     void gate_up(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin, int strip_end,
                  const std::uint8_t* next) const;
-    void add_mlp(int thread, int layer, TokenSpan tokens, int strip_begin, int strip_end,
+    // What gate_up left of all of a row's outputs.
+    Activations gated(int thread, int layer, TokenSpan tokens) const;
+    void add_mlp(int thread, int layer, const Activations& input, TokenSpan tokens, int strip_begin, int strip_end,
                  const std::uint8_t* next) const;
     void logits(int thread, const Activations& input, int count, int strip_begin, int strip_end,
                 const std::uint8_t* next) const;
 
   private:
-    bool quantizes(std::initializer_list<const Matrix*> matrices) const;
     // Of matrices that share their inputs' scales.
     Activations input_of(int thread, int stride, std::initializer_list<const Matrix*> matrices) const;
     Activations inner_of(const Layer& layer) const;
     Activations normed(int thread, int layer, const std::vector<float>& weight,
                        std::initializer_list<const Matrix*> matrices, TokenSpan rows) const;
-    void norm(const std::vector<float>& weight, int token, const Activations& out, int row, bool quantize) const;
+    void norm(const std::vector<float>& weight, int token, const Activations& out, int row) const;
+    // What matrices read of a row that enters them: its numbers and scales if any, or records with all that.
+    struct Reads {
+        bool numbers = false, records = false;
+    };
+    Reads reads_of(std::initializer_list<const Matrix*> matrices) const;
+    void quantize(Reads reads, const Activations& rows, int row) const;
     void fetch_places(int layer, const HeadUnit& unit, TokenSpan tokens) const;
     // `heads`: (tokens, stride), whose first is the unit's first head.
     void place(int layer, const HeadUnit& unit, TokenSpan tokens, float* heads, int stride) const;

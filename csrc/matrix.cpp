@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "integer_scales.h"
 #include "numeric.h"
 
 namespace freehold {
@@ -37,8 +38,9 @@ Region& Region::operator=(Region&& other) noexcept {
     return *this;
 }
 
-Matrix packed_shape(SourceType source, int num_outputs, int num_inputs) {
-    return Matrix{nullptr, source_of(source).layout, num_outputs, num_inputs};
+Matrix packed_shape(SourceType source, int num_outputs, int num_inputs, bool integer_scales) {
+    const LayoutId layout = source_of(source).layout;
+    return Matrix{nullptr, integer_scales ? with_integer_scales(layout) : layout, num_outputs, num_inputs};
 }
 
 namespace {
@@ -75,51 +77,69 @@ struct GroupPlace {
     GroupPlace(const Layout& layout, Byte* strip, int group, int column) {
         const int input = group * layout.group;
         const int in_block = input % layout.block_inputs();
-        Byte* block = strip + static_cast<std::size_t>(input / layout.block_inputs()) * layout.block_bytes();
-        Byte* cell = block + layout.head_bytes() + in_block / kCellInputs * layout.cell_bytes();
+        Byte* block = strip + layout.units_bytes() +
+                      static_cast<std::size_t>(input / layout.block_inputs()) * layout.block_bytes();
+        Byte* cell = block + layout.head_bytes() + in_block / layout.cell_inputs() * layout.cell_bytes();
         values = cell + column / kPanel * layout.panel_bytes() + column % kPanel * kQuad;
         halves = (layout.two_level() ? block : cell + layout.halves_at()) + column * 2;
+        unit = strip + column * 2;
+        integers = cell + layout.halves_at() + (column * 2 + group % 2) * 2;
         const int integer = in_block / layout.group * kStrip + column;
         scale = block + layout.integers_at() + integer;
         minimum = block + layout.integer_minima_at() + integer;
-        quad = in_block % kCellInputs / kQuad;
+        quad = in_block % layout.cell_inputs() / kQuad;
     }
     Byte* minimum_half() const { return halves + kStrip * 2; }
+    Byte* minimum_integer() const { return integers + kStrip * 4; }
 
-    Byte* values;   // in line 0 of the cell
-    Byte* halves;   // scale or factor
-    Byte* scale;    // integer
-    Byte* minimum;  // integer
-    int quad;       // first quad's number in the cell
+    Byte* values;    // in line 0 of the cell
+    Byte* halves;    // scale or factor
+    Byte* scale;     // integer
+    Byte* minimum;   // integer
+    Byte* unit;      // of integer scales
+    Byte* integers;  // 16-bit scale
+    int quad;        // first quad's number in the cell
 };
 
 constexpr std::uint32_t low_bits_of_bytes(int bits) { return 0x01010101u * ((1u << bits) - 1); }
 
-// Four values of a quad in a plane of `bits` a value.
-void add_to_plane(std::uint8_t* plane, int bits, int quad, std::uint32_t four) {
-    std::uint8_t* at = plane + quad % bits * kLineBytes;
+// A plane of `bits` a value in so many lines.
+struct Plane {
+    int bits, lines;
+};
+
+// Four values of a quad.
+void add_to_plane(std::uint8_t* plane, Plane shape, int quad, std::uint32_t four) {
+    std::uint8_t* at = plane + quad % shape.lines * kLineBytes;
     std::uint32_t word;
     std::memcpy(&word, at, sizeof word);
-    word |= (four & low_bits_of_bytes(bits)) << (quad / bits * bits);
+    word |= (four & low_bits_of_bytes(shape.bits)) << (quad / shape.lines * shape.bits);
     std::memcpy(at, &word, sizeof word);
 }
 
-std::uint32_t plane_quad(const std::uint8_t* plane, int bits, int quad) {
+std::uint32_t plane_quad(const std::uint8_t* plane, Plane shape, int quad) {
     std::uint32_t word;
-    std::memcpy(&word, plane + quad % bits * kLineBytes, sizeof word);
-    return (word >> (quad / bits * bits)) & low_bits_of_bytes(bits);
+    std::memcpy(&word, plane + quad % shape.lines * kLineBytes, sizeof word);
+    return (word >> (quad / shape.lines * shape.bits)) & low_bits_of_bytes(shape.bits);
 }
 
-void store_group(const Layout& layout, const Group& group, const GroupPlace<std::uint8_t>& to) {
+Plane low_plane(const Layout& layout) { return {layout.low_bits, layout.plane_lines(layout.low_bits)}; }
+Plane high_plane(const Layout& layout) { return {layout.high_bits, layout.plane_lines(layout.high_bits)}; }
+
+void store_values(const Layout& layout, const Group& group, const GroupPlace<std::uint8_t>& to) {
     for (int q = 0; q < layout.group / kQuad; ++q) {
         std::uint32_t four;
         std::memcpy(&four, group.stored + q * kQuad, sizeof four);
-        add_to_plane(to.values, layout.low_bits, to.quad + q, four);
+        add_to_plane(to.values, low_plane(layout), to.quad + q, four);
         if (layout.high_bits != 0) {
-            add_to_plane(to.values + layout.low_bits * kLineBytes, layout.high_bits, to.quad + q,
+            add_to_plane(to.values + low_plane(layout).lines * kLineBytes, high_plane(layout), to.quad + q,
                          four >> layout.low_bits);
         }
     }
+}
+
+void store_group(const Layout& layout, const Group& group, const GroupPlace<std::uint8_t>& to) {
+    store_values(layout, group, to);
     std::memcpy(to.halves, &group.scale_half, 2);
     if (layout.minimum) std::memcpy(to.minimum_half(), &group.minimum_half, 2);
     if (layout.scales == Scales::nibbles) *to.scale = static_cast<std::uint8_t>(group.scale | group.minimum << 4);
@@ -129,8 +149,39 @@ void store_group(const Layout& layout, const Group& group, const GroupPlace<std:
     }
 }
 
+// Minima of nibbles that count from -8.
+float centred_minimum(const Layout& layout, const Group& group) {
+    if (!layout.minimum) return 0.0f;
+    return half_to_float(group.scale_half) * static_cast<float>(kCentre) + half_to_float(group.minimum_half);
+}
+
+void pack_column_with_integer_scales(const Layout& layout, GroupDecoder decode, const std::uint8_t* row, int num_inputs,
+                                     int column, std::uint8_t* strip) {
+    Group group{};
+    IntegerUnit common;
+    for (int g = 0; g < num_inputs / layout.group; ++g) {
+        decode(row, g, group);
+        common.see(half_to_float(group.scale_half), centred_minimum(layout, group));
+    }
+    const float unit = common.value();
+    const std::uint16_t stored_unit = float_to_bf16(unit);
+    std::memcpy(strip + column * 2, &stored_unit, sizeof stored_unit);
+    for (int g = 0; g < num_inputs / layout.group; ++g) {
+        decode(row, g, group);
+        const GroupPlace<std::uint8_t> to(layout, strip, g, column);
+        store_values(layout, group, to);
+        const std::int16_t scale = integer_of(half_to_float(group.scale_half), per_unit(unit));
+        const std::int16_t minimum = integer_of(centred_minimum(layout, group), per_unit(unit) / kCentre);
+        std::memcpy(to.integers, &scale, sizeof scale);
+        if (layout.minimum) std::memcpy(to.minimum_integer(), &minimum, sizeof minimum);
+    }
+}
+
 void pack_quantized_column(const Layout& layout, GroupDecoder decode, const std::uint8_t* row, int num_inputs,
                            int column, std::uint8_t* strip) {
+    if (layout.integer_scales()) {
+        return pack_column_with_integer_scales(layout, decode, row, num_inputs, column, strip);
+    }
     Group group{};
     for (int g = 0; g < num_inputs / layout.group; ++g) {
         decode(row, g, group);
@@ -177,7 +228,25 @@ float half_at(const std::uint8_t* p) {
     return half_to_float(half);
 }
 
+float integer_at(const std::uint8_t* p) {
+    std::int16_t integer;
+    std::memcpy(&integer, p, sizeof integer);
+    return static_cast<float>(integer);
+}
+
+float unit_at(const std::uint8_t* p) {
+    std::uint16_t unit;
+    std::memcpy(&unit, p, sizeof unit);
+    return bf16_to_float(unit);
+}
+
 void scale_and_minimum(const Layout& layout, const GroupPlace<const std::uint8_t>& from, float& scale, float& minimum) {
+    if (layout.integer_scales()) {
+        const float unit = unit_at(from.unit);
+        scale = unit * integer_at(from.integers);
+        minimum = layout.minimum ? unit * static_cast<float>(kCentre) * integer_at(from.minimum_integer()) : 0.0f;
+        return;
+    }
     scale = half_at(from.halves);
     minimum = layout.minimum ? half_at(from.minimum_half()) : 0.0f;
     if (layout.scales == Scales::nibbles) {
@@ -194,10 +263,10 @@ void unpack_group(const Layout& layout, const GroupPlace<const std::uint8_t>& fr
     float minimum;
     scale_and_minimum(layout, from, scale, minimum);
     for (int q = 0; q < layout.group / kQuad; ++q) {
-        std::uint32_t four = plane_quad(from.values, layout.low_bits, from.quad + q);
+        std::uint32_t four = plane_quad(from.values, low_plane(layout), from.quad + q);
         if (layout.high_bits != 0) {
-            const std::uint8_t* high = from.values + layout.low_bits * kLineBytes;
-            four |= plane_quad(high, layout.high_bits, from.quad + q) << layout.low_bits;
+            const std::uint8_t* high = from.values + low_plane(layout).lines * kLineBytes;
+            four |= plane_quad(high, high_plane(layout), from.quad + q) << layout.low_bits;
         }
         std::uint8_t stored[kQuad];
         std::memcpy(stored, &four, sizeof stored);

@@ -42,8 +42,8 @@ struct Matrix {
     std::size_t num_bytes() const { return strip_bytes() * static_cast<std::size_t>(num_strips()); }
 };
 
-// The empty matrix that `source` weights of that shape pack into.
-Matrix packed_shape(SourceType source, int num_outputs, int num_inputs);
+// The empty matrix that `source` weights of that shape pack into; `integer_scales`: where there is such a layout.
+Matrix packed_shape(SourceType source, int num_outputs, int num_inputs, bool integer_scales = false);
 
 // Packs row-major `raw` bytes into `destination` (matrix.num_bytes() long) with all of the team's threads.
 void pack(Matrix& matrix, SourceType source, const std::uint8_t* raw, std::uint8_t* destination, Team& team);
@@ -57,7 +57,8 @@ void pack_strip(const Matrix& matrix, SourceType source, const std::uint8_t* con
 void pack_strip_by_groups(const Matrix& matrix, SourceType source, const std::uint8_t* const* rows, int num_rows,
                           std::uint8_t* strip);
 
-// Dequantizes one output's weights: num_inputs floats, equal to the source type's own dequantization.
+// Dequantizes one output's weights: num_inputs floats, equal to the source type's own dequantization but for the
+// rounding of integer scales.
 void unpack_row(const Matrix& matrix, int output, float* weights);
 
 }  // namespace freehold

@@ -1,6 +1,8 @@
 #include "model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -102,6 +104,14 @@ Matrix& Model::matrix(const std::string& slot, int layer) {
 std::vector<float>& Model::vector(const std::string& slot, int layer) {
     if (slot == "final_norm") return final_norm;
     return layer_place(kLayerVectors, layers, slot, layer);
+}
+
+bool Model::has_integer_scales() const {
+    const auto has = [](const Matrix& matrix) { return layout_of(matrix.layout).integer_scales(); };
+    return has(head) || std::any_of(layers.begin(), layers.end(), [&](const Layer& layer) {
+               return std::any_of(std::begin(kLayerMatrices), std::end(kLayerMatrices),
+                                  [&](const Named<Matrix>& named) { return has(layer.*named.in_layer); });
+           });
 }
 
 void Model::check() const {

@@ -71,6 +71,8 @@ struct Model {
     std::shared_ptr<const Region> arena;  // holds all packed matrices
 
     const Matrix& output() const { return tied_embeddings ? embed : head; }
+    // Whether a matrix has them.
+    bool has_integer_scales() const;
     int padded_hidden() const { return round_up(hidden_size, kStrip); }
 
     // The place of a slot (named as in freehold.arch.spec). Throws std::invalid_argument for an unknown one.

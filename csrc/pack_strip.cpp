@@ -1,11 +1,13 @@
 // Packs strips at the memory's speed where a layout holds a type's bytes in another order and nothing else.
 //
 // Types whose blocks hold 4 consecutive inputs in 32 bits, as lines do, are transposed word by word, others of 16 and
-// 32 bits in small squares. Everything else goes through decoders of groups.
+// 32 bits in small squares; nibbles whose scales become integers are paired on the way. Everything else goes through
+// decoders of groups.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
+#include "integer_scales.h"
 #include "matrix.h"
 #include "numeric.h"
 
@@ -52,6 +54,76 @@ void pack_words(const StripRows& from, int num_inputs, std::uint8_t* strip) {
                 values ^= kBlock.flips;
                 std::memcpy(to + word * kLineBytes, &values, sizeof values);
             }
+        }
+    }
+}
+
+float half_at(const std::uint8_t* p) {
+    std::uint16_t half;
+    std::memcpy(&half, p, sizeof half);
+    return half_to_float(half);
+}
+
+// A block's scale, and the minimum of nibbles that count from -8.
+struct CentredScale {
+    float scale, minimum;
+};
+template <const WordBlock& kBlock>
+CentredScale centred(const std::uint8_t* block) {
+    const float scale = half_at(block);
+    if constexpr (kBlock.num_halves == 1) return {scale, 0.0f};
+    return {scale, scale * static_cast<float>(kCentre) + half_at(block + 2)};
+}
+
+template <const WordBlock& kBlock>
+float unit_of(const std::uint8_t* row, int num_groups) {
+    IntegerUnit unit;
+    for (int g = 0; g < num_groups; ++g) {
+        const CentredScale found = centred<kBlock>(row + static_cast<std::size_t>(g) * kBlock.bytes);
+        unit.see(found.scale, found.minimum);
+    }
+    return unit.value();
+}
+
+// Two blocks of an output to a cell of 64 inputs. The second one may be a block of zeros.
+template <const WordBlock& kBlock>
+void pack_pair(const std::uint8_t* first, const std::uint8_t* second, float per_unit, int column, std::uint8_t* cell) {
+    constexpr std::uint32_t kLow = 0x0f0f0f0fu;
+    constexpr const Layout& kLayout = layout_of(LayoutId::q4g32mi);
+    std::uint8_t* to = cell + column / kPanel * kLayout.panel_bytes() + column % kPanel * kQuad;
+    for (int word = 0; word < kBlock.num_words; ++word) {
+        std::uint32_t a, b;
+        std::memcpy(&a, first + kBlock.num_halves * 2 + word * 4, sizeof a);
+        std::memcpy(&b, second + kBlock.num_halves * 2 + word * 4, sizeof b);
+        const std::uint32_t low = (a & kLow) | (b & kLow) << 4, high = (a >> 4 & kLow) | (b & ~kLow);
+        std::memcpy(to + word * kLineBytes, &low, sizeof low);
+        std::memcpy(to + (kBlock.num_words + word) * kLineBytes, &high, sizeof high);
+    }
+    const CentredScale a = centred<kBlock>(first), b = centred<kBlock>(second);
+    const std::int16_t scales[2] = {integer_of(a.scale, per_unit), integer_of(b.scale, per_unit)};
+    std::uint8_t* integers = cell + kLayout.halves_at() + column * static_cast<int>(sizeof scales);
+    std::memcpy(integers, scales, sizeof scales);
+    if constexpr (kBlock.num_halves == 2) {
+        const float per_minimum = per_unit / kCentre;
+        const std::int16_t minima[2] = {integer_of(a.minimum, per_minimum), integer_of(b.minimum, per_minimum)};
+        std::memcpy(integers + kStrip * sizeof minima, minima, sizeof minima);
+    }
+}
+
+template <const WordBlock& kBlock>
+void pack_with_integer_scales(const StripRows& from, const Layout& layout, int num_inputs, std::uint8_t* strip) {
+    constexpr std::uint8_t kZeros[kBlock.bytes] = {};
+    const int num_groups = num_inputs / kCellInputs;
+    std::uint8_t* cells = strip + layout.units_bytes();
+    for (int column = 0; column < from.num_rows; ++column) {
+        const std::uint8_t* row = from.rows[column];
+        const float unit = unit_of<kBlock>(row, num_groups);
+        const std::uint16_t stored = float_to_bf16(unit);
+        std::memcpy(strip + column * 2, &stored, sizeof stored);
+        for (int g = 0; g < num_groups; g += 2) {
+            const std::uint8_t* block = row + static_cast<std::size_t>(g) * kBlock.bytes;
+            pack_pair<kBlock>(block, g + 1 < num_groups ? block + kBlock.bytes : kZeros, per_unit(unit), column,
+                              cells + static_cast<std::size_t>(g / 2) * layout.block_bytes());
         }
     }
 }
@@ -135,10 +207,13 @@ void pack_strip(const Matrix& matrix, SourceType source, const std::uint8_t* con
     const StripRows from{rows, num_rows};
     const int num_inputs = matrix.num_inputs;
     if (num_rows < kStrip) std::memset(strip, 0, matrix.strip_bytes());
+    const Layout& layout = layout_of(matrix.layout);
     switch (source) {
         case SourceType::Q4_0:
+            if (layout.integer_scales()) return pack_with_integer_scales<kQ4_0>(from, layout, num_inputs, strip);
             return pack_words<kQ4_0>(from, num_inputs, strip);
         case SourceType::Q4_1:
+            if (layout.integer_scales()) return pack_with_integer_scales<kQ4_1>(from, layout, num_inputs, strip);
             return pack_words<kQ4_1>(from, num_inputs, strip);
         case SourceType::Q8_0:
             return pack_words<kQ8_0>(from, num_inputs, strip);

@@ -100,7 +100,7 @@ std::optional<std::string> read_packed(int descriptor, off_t start, const std::v
     return failure;
 }
 
-std::string packing_description() {
+std::string packing_description(bool integer_scales) {
     std::string text = "version " + std::to_string(kPackingVersion);
     text += std::endian::native == std::endian::little ? ", little endian" : ", big endian";
     text += ", strips of " + std::to_string(kStrip) + ", panels of " + std::to_string(kPanel) + ", chunks of " +
@@ -114,6 +114,7 @@ std::string packing_description() {
     }
     for (const Source& s : kSources) text += std::string("\n") + s.name + ' ' + layout_of(s.layout).name;
     for (const int value : kValueTable) text += '\n' + std::to_string(value);
+    if (integer_scales) text += "\ninteger scales where there is a layout with them";
     return text;
 }
 

@@ -30,6 +30,6 @@ std::optional<std::string> read_packed(int descriptor, off_t start, const std::v
                                        std::uint8_t* arena, std::size_t num_bytes, Team& team);
 
 // All that decides where a weight lies in packed bytes, as text: equal text, equal bytes.
-std::string packing_description();
+std::string packing_description(bool integer_scales);
 
 }  // namespace freehold

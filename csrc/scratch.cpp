@@ -37,6 +37,13 @@ void take_quantized(Carver& carver, std::size_t inputs, Activations& a) {
     a.scaled_sums32 = carver.take<float>(inputs / kFineGroup / 2);
 }
 
+// Records of `rows` rows, whichever group they have.
+void take_records(Carver& carver, int rows, int width, Activations& a) {
+    const auto stride = std::max(records_stride(width, kFineGroup), records_stride(width, 2 * kFineGroup));
+    a.records = carver.take<std::uint8_t>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(stride));
+    a.tops = carver.take<float>(static_cast<std::size_t>(rows));
+}
+
 }  // namespace
 
 int heads_per_unit(int num_heads, int head_dim) {
@@ -92,6 +99,11 @@ Scratch::Scratch(const Model& model, const ScratchOptions& options)
             if (options.int8) {
                 take_quantized(carver, area(kBlockRows, widths_.inputs), thread.input);
                 take_quantized(carver, area(kBlockRows, widths_.inputs), thread.fine);
+            }
+            if (options.integer_scales) {
+                take_records(carver, kBlockRows, widths_.inputs, thread.input);
+                take_records(carver, kBlockRows, widths_.inputs, thread.fine);
+                take_records(carver, kBlockRows, widths_.mlp, thread.inner);
             }
             thread.first = carver.take<float>(area(kBlockRows, widths_.chunk));
             thread.second = carver.take<float>(area(kBlockRows, widths_.chunk));

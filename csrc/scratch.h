@@ -39,7 +39,8 @@ int tokens_per_item(const AttentionShape& shape);
 struct ScratchOptions {
     int max_tokens = 0;
     int num_threads = 1;
-    bool int8 = false;  // activations
+    bool int8 = false;            // activations
+    bool integer_scales = false;  // of weights
     KvFormat kv_format = KvFormat::bf16;
     bool bf16_dot = false;  // attention reads queries in bf16
 };
@@ -50,6 +51,7 @@ class Scratch {
     struct OfThread {
         Activations input;        // (kBlockRows, inputs): what enters a linear layer; `x` too
         Activations fine;         // the same with fine scales, for layers of which some want them
+        Activations inner;        // (kBlockRows, mlp): records alone
         float* first = nullptr;   // (kBlockRows, chunk)
         float* second = nullptr;  // (kBlockRows, chunk)
         float* states = nullptr;  // (query_tile, partial stride)

@@ -336,3 +336,4 @@ FREEHOLD_INLINE D d_power(D shifted) { return {d_power4(shifted.a), d_power4(shi
 }  // namespace freehold::avx2
 
 #include "kernels/without_bf16_dot.h"
+#include "kernels/without_integer_scales.h"

@@ -213,6 +213,19 @@ FREEHOLD_INLINE I dot(I sum, I weights, const Quad<Highest>& x) {
     return _mm512_dpbusd_epi32(sum, weights, x.bytes);
 }
 
+// 16-bit integers in pairs, one pair a lane: (even, odd) in every lane; products / 2^15, rounded; sums of a pair's two
+// products, and those added to `sum`; one of a lane's numbers in both places.
+constexpr bool kIntegerScales = true;
+FREEHOLD_INLINE I i_scaled_pairs(I a, I b) { return _mm512_mulhrs_epi16(a, b); }
+FREEHOLD_INLINE I i_dot_pairs(I a, I b) { return _mm512_madd_epi16(a, b); }
+FREEHOLD_INLINE I i_add_dot_pairs(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
+FREEHOLD_INLINE I i_low_twice(I a) { return _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(a, 16)); }
+FREEHOLD_INLINE I i_high_twice(I a) { return _mm512_mask_blend_epi16(0x55555555, a, _mm512_srli_epi32(a, 16)); }
+FREEHOLD_INLINE void i_store_halves(std::int16_t* p, I a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+}
+FREEHOLD_INLINE I i_select(M m, I yes, I no) { return _mm512_mask_blend_epi32(m, no, yes); }
+
 // Integers that a loop adds to. GCC 12 moves and spills them around each dot product if their type has 64-bit lanes.
 typedef std::int32_t LoopSum __attribute__((vector_size(64)));
 FREEHOLD_INLINE LoopSum loop_sum(I a) { return reinterpret_cast<LoopSum>(a); }

@@ -263,3 +263,4 @@ FREEHOLD_INLINE D d_power(D shifted) { return reinterpret_cast<D>((reinterpret_c
 }  // namespace freehold::generic
 
 #include "kernels/without_bf16_dot.h"
+#include "kernels/without_integer_scales.h"

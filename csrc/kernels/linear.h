@@ -4,9 +4,11 @@
 // float activations: see float_tiles.h.
 // int8 activations: per group, ascending, one multiply-add of the minimum (if any); then for each of its parts that has
 //     one activation scale an exact integer dot product and one multiply-add of the scales.
+// int8 activations and integer scales: see pair_tiles.h.
 #pragma once
 
 #include "kernels/float_tiles.h"
+#include "kernels/pair_tiles.h"
 #include "kernels/tile.h"
 
 namespace freehold::FREEHOLD_ISA {
@@ -116,7 +118,9 @@ void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out
 // `Part` is the inputs that share an int8 activation scale; 0 for float activations.
 template <const Layout& L, int Part, int Rows, int Vectors>
 FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
-    if constexpr (!L.quantized()) {
+    if constexpr (L.integer_scales()) {
+        pair_tile<L, Part, Rows, Vectors>(call, w, row, out);
+    } else if constexpr (!L.quantized()) {
         plain_tile<L, Rows, Vectors>(call, w, row, out);
     } else if constexpr (Part != 0) {
         int8_tile<L, Part, Rows, Vectors>(call, w, row, out);
@@ -202,12 +206,26 @@ void linear_either(const LinearCall& call) {
     refuse_coarse_activations(L.name);
 }
 
+template <LayoutId Id>
+void linear_paired(const LinearCall& call) {
+    if constexpr (kIntegerScales) {
+        if (call.int8 && call.input->group == kFineGroup) return linear_layout<Id, kFineGroup>(call);
+        if (call.int8) return linear_layout<Id, 2 * kFineGroup>(call);
+    }
+    refuse_integer_scales(layout_of(Id).name);
+}
+
 }  // namespace
 
 void linear(const LinearCall& call) {
     unrolled<kNumLayouts>([&](auto number) FREEHOLD_INLINE_LAMBDA {
         constexpr auto kId = static_cast<LayoutId>(static_cast<int>(number));
-        if (call.layout == kId) linear_either<kId>(call);
+        if (call.layout != kId) return;
+        if constexpr (layout_of(kId).integer_scales()) {
+            linear_paired<kId>(call);
+        } else {
+            linear_either<kId>(call);
+        }
     });
 }
 

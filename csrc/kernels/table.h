@@ -7,6 +7,7 @@
 #include "kernels/kv_store.h"
 #include "kernels/noise_candidates.h"
 #include "kernels/probabilities.h"
+#include "kernels/records.h"
 #include "kernels/rowwise.h"
 
 namespace freehold::FREEHOLD_ISA {
@@ -15,9 +16,11 @@ namespace {
 constexpr KernelTable kTable = {
     .isa = kIsaName,
     .bf16_dot = kBf16Dot,
+    .integer_scales = kIntegerScales,
     .linear = linear,
     .rms_norm = rms_norm,
     .quantize = quantize,
+    .fill_records = fill_records,
     .silu_mul = silu_mul,
     .turn = turn,
     .quantize_query = quantize_query,

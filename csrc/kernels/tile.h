@@ -26,9 +26,14 @@ struct TileWeights {
     FREEHOLD_INLINE int panel_of(int vector) const { return (first_panel() + vector) % 2; }
     // As many lines each time as make up the block (its head included) over its cells.
     FREEHOLD_INLINE void prefetch(const CellAt& at) const {
-        const std::uint8_t* p = strip + at.block + at.number * prefetch_lines * kLineBytes + prefetch_distance;
+        prefetch(at.block + static_cast<std::size_t>(at.number * prefetch_lines * kLineBytes), prefetch_lines);
+    }
+    // The units, which stand before the cells.
+    FREEHOLD_INLINE void prefetch_units() const { prefetch(0, prefetch_lines == 0 ? 0 : 1); }
+    FREEHOLD_INLINE void prefetch(std::size_t at, int lines) const {
+        const std::uint8_t* p = strip + at + prefetch_distance;
         if (p >= end) p = next + (p - end);
-        for (int i = 0; i < prefetch_lines; ++i) __builtin_prefetch(p + i * kLineBytes, 0, 2);
+        for (int i = 0; i < lines; ++i) __builtin_prefetch(p + i * kLineBytes, 0, 2);
     }
 };
 

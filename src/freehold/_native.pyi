@@ -14,8 +14,11 @@ _Profile = tuple[list[str], int, NDArray[np.int64], NDArray[np.float64], NDArray
 class StepRefused(Exception): ...  # noqa: N818
 
 def available_isas() -> list[str]: ...
-def packed_bytes(source: str, num_outputs: int, num_inputs: int, /) -> int: ...
-def packing_description() -> str: ...
+def has_integer_scales(isa: str) -> bool: ...
+def packed_bytes(
+    slot: str, source: str, num_outputs: int, num_inputs: int, integer_scales: bool = False
+) -> int: ...
+def packing_description(integer_scales: bool = False) -> str: ...
 def chunk_checksums(data: NDArray[np.uint8]) -> NDArray[np.uint64]: ...
 
 class Builder:
@@ -27,6 +30,7 @@ class Builder:
         tied_embeddings: bool,
         arena_bytes: int,
         num_threads: int,
+        integer_scales: bool = False,
     ) -> Builder: ...
     def add_rope(self, inv_freq: NDArray[np.float32], attention_factor: float) -> int: ...
     def add_layer(
@@ -119,10 +123,22 @@ class kernels:  # noqa: N801
     """Single kernels, for their parity tests."""
 
     @staticmethod
-    def packed(source: str, num_outputs: int, num_inputs: int, raw: NDArray[np.uint8], by_groups: bool) -> bytes: ...
+    def packed(
+        source: str,
+        num_outputs: int,
+        num_inputs: int,
+        raw: NDArray[np.uint8],
+        by_groups: bool,
+        integer_scales: bool = False,
+    ) -> bytes: ...
     @staticmethod
     def unpack(
-        source: str, num_outputs: int, num_inputs: int, raw: NDArray[np.uint8], num_threads: int
+        source: str,
+        num_outputs: int,
+        num_inputs: int,
+        raw: NDArray[np.uint8],
+        num_threads: int,
+        integer_scales: bool = False,
     ) -> NDArray[np.float32]: ...
     @staticmethod
     def linear(
@@ -134,6 +150,7 @@ class kernels:  # noqa: N801
         int8: bool,
         group: int,
         strips_each: int,
+        integer_scales: bool = False,
     ) -> NDArray[np.float32]: ...
     @staticmethod
     def quantize(isa: str, x: NDArray[np.float32], group: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...

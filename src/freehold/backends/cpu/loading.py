@@ -67,7 +67,11 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
     """
     isa = choose_isa(options.isa)
     matrices = list(_matrix_shapes(spec))
-    weight_bytes = sum(_native.packed_bytes(weights.dtype(slot, layer).name, *shape) for slot, layer, shape in matrices)
+    integer_scales = options.activations == "int8" and _native.has_integer_scales(isa)
+    weight_bytes = sum(
+        _native.packed_bytes(slot.value, weights.dtype(slot, layer).name, *shape, integer_scales)
+        for slot, layer, shape in matrices
+    )
     builder = _native.Builder.make(
         spec.vocab_size,
         spec.hidden_size,
@@ -75,9 +79,10 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
         spec.tied_embeddings,
         weight_bytes,
         options.num_threads,
+        integer_scales,
     )
     _describe_layers(builder, spec)
-    _fill(builder, weights, matrices, options.packed)
+    _fill(builder, weights, matrices, options.packed, _native.packing_description(integer_scales))
     for slot, layer in weights:
         if slot in VECTOR_SLOTS:
             vector = np.ascontiguousarray(dequantize(weights.get(slot, layer)), dtype=np.float32)
@@ -100,8 +105,16 @@ _Matrix = tuple[Slot, int | None, tuple[int, int]]
 """Slot, layer, and (outputs, inputs)."""
 
 
-def _fill(builder: _native.Builder, weights: Weights, matrices: list[_Matrix], packed: PackedCache | None) -> None:
+def _fill(
+    builder: _native.Builder,
+    weights: Weights,
+    matrices: list[_Matrix],
+    packed: PackedCache | None,
+    description: str,
+) -> None:
     """Have all matrices in memory: read as they were packed once, or packed, those in files straight from there.
+
+    `description` says how the builder packs.
 
     Raises:
         ModelFileError: a file was truncated meanwhile, or can't be read.
@@ -122,7 +135,7 @@ def _fill(builder: _native.Builder, weights: Weights, matrices: list[_Matrix], p
             PackedMatrix(slot.value, layer, tensor.name, tensor.dtype.name, shape, zlib.crc32(order.tobytes()))
         )
     data = builder.packed_weights()
-    contents = Contents(_native.packing_description(), tuple(origins), data.size)
+    contents = Contents(description, tuple(origins), data.size)
     if packed is not None and packed.load(contents, builder.read):
         return
     if (failure := builder.pack()) is not None:
