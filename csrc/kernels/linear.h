@@ -100,9 +100,7 @@ FREEHOLD_INLINE void int8_cell(Sums<Rows, Vectors>& sums, const TileWeights& w, 
 template <const Layout& L, int PartInputs, int Rows, int Vectors>
 void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
     Sums<Rows, Vectors> sums;
-    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-        __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
-    });
+    sums.prefetch(call, out);
     const Int8Rows x = int8_rows<L, PartInputs>(*call.input, row);
     int cell_number = 0;
     for (std::size_t block = 0; block < w.strip_bytes; block += L.block_bytes()) {

@@ -155,9 +155,7 @@ FREEHOLD_INLINE void pair_cell(Sums<Rows, Vectors>& sums, const PairCell<L, Grou
 template <const Layout& L, int Group, int Rows, int Vectors>
 void pair_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
     Sums<Rows, Vectors> sums;
-    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-        __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride, 1, 3);
-    });
+    sums.prefetch(call, out);
     const std::ptrdiff_t stride = records_stride(call.input->stride, Group);
     const std::uint8_t* records = call.input->records + row * stride;
     w.prefetch_units();

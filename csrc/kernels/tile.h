@@ -78,6 +78,14 @@ struct Sums {
                                   FREEHOLD_INLINE_LAMBDA { at[r][v] = f_fma(weights[v], activation, at[r][v]); });
         });
     }
+    // Lines that `store` will write.
+    FREEHOLD_INLINE static void prefetch(const LinearCall& call, float* out) {
+        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+                __builtin_prefetch(out + static_cast<std::ptrdiff_t>(r) * call.out_stride + v * kPanel, 1, 3);
+            });
+        });
+    }
     FREEHOLD_INLINE void store(const LinearCall& call, float* out) const {
         unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
             unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
