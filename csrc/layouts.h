@@ -121,7 +121,9 @@ struct Layout {
 
 enum class LayoutId : std::uint8_t {
     q4g32,
+    q4g32i,
     q4g32m,
+    q4g32mi,
     q5g32,
     q5g32m,
     q8g32,
@@ -133,15 +135,15 @@ enum class LayoutId : std::uint8_t {
     q5g32sm,
     q6g16s,
     bf16,
-    f32,
-    q4g32i,
-    q4g32mi
+    f32
 };
 inline constexpr int kNumLayouts = 16;
 
 inline constexpr Layout kLayouts[kNumLayouts] = {
     {"q4g32", 4, 0, 32, Scales::halves, false, 8, false},     // Q4_0
+    {"q4g32i", 4, 0, 32, Scales::integers, false, 8, false},  // Q4_0 for int8 activations
     {"q4g32m", 4, 0, 32, Scales::halves, true, 0, false},     // Q4_1
+    {"q4g32mi", 4, 0, 32, Scales::integers, true, 8, false},  // Q4_1 for int8 activations
     {"q5g32", 4, 1, 32, Scales::halves, false, 16, false},    // Q5_0
     {"q5g32m", 4, 1, 32, Scales::halves, true, 0, false},     // Q5_1
     {"q8g32", 8, 0, 32, Scales::halves, false, 128, false},   // Q8_0
@@ -154,8 +156,6 @@ inline constexpr Layout kLayouts[kNumLayouts] = {
     {"q6g16s", 4, 2, 16, Scales::bytes, false, 32, false},    // Q6_K
     {"bf16", 16, 0, 1, Scales::none, false, 0, false},        // BF16
     {"f32", 32, 0, 1, Scales::none, false, 0, false},         // F32, F16
-    {"q4g32i", 4, 0, 32, Scales::integers, false, 8, false},  // Q4_0 for int8 activations
-    {"q4g32mi", 4, 0, 32, Scales::integers, true, 8, false},  // Q4_1 for int8 activations
 };
 
 // The values of IQ4_NL and IQ4_XS plus 128.

@@ -74,8 +74,15 @@ std::vector<std::uint8_t> random_weights(SourceType type, int num_outputs, int n
     return raw;
 }
 
-std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type, bool int8, KvFormat kv_format,
-                                    int num_threads) {
+// How weights, activations, keys and values are stored.
+struct Form {
+    SourceType type;
+    bool int8;
+    KvFormat kv_format;
+    bool integer_scales = false;
+};
+
+std::unique_ptr<Device> open_device(const KernelTable& kernels, const Form& form, int num_threads) {
     auto model = std::make_unique<Model>();
     model->vocab_size = kVocab;
     model->hidden_size = kHidden;
@@ -95,12 +102,12 @@ std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type,
         layer.mlp_size = kMlp;
         model->layers.push_back(layer);
     }
-    Builder builder(std::move(model), std::size_t{4} << 20, num_threads);
+    Builder builder(std::move(model), std::size_t{4} << 20, num_threads, form.integer_scales);
     unsigned seed = 1;
     std::deque<std::vector<std::uint8_t>> files;
     const auto matrix = [&](const char* slot, int layer, int outputs, int inputs) {
-        const std::vector<std::uint8_t>& raw = files.emplace_back(random_weights(type, outputs, inputs, seed++));
-        builder.add_matrix(slot, layer, type, outputs, inputs, RowsInMemory{raw.data()}, raw.size());
+        const std::vector<std::uint8_t>& raw = files.emplace_back(random_weights(form.type, outputs, inputs, seed++));
+        builder.add_matrix(slot, layer, form.type, outputs, inputs, RowsInMemory{raw.data()}, raw.size());
     };
     const std::vector<float> ones(kHidden, 1.0f);
     matrix("embed", 0, kVocab, kHidden);
@@ -122,8 +129,8 @@ std::unique_ptr<Device> open_device(const KernelTable& kernels, SourceType type,
                                   .max_rows = 4,
                                   .max_tokens = kPromptLength + 8,
                                   .num_threads = num_threads,
-                                  .kv_format = kv_format,
-                                  .int8 = int8});
+                                  .kv_format = form.kv_format,
+                                  .int8 = form.int8});
 }
 
 StepRow row_of(Step& step, int start_pos, const std::vector<std::int32_t>& ids, int first_block) {
@@ -207,23 +214,25 @@ std::vector<float> forced(Device& device, int chunk_size, bool neighbour) {
     return logits;
 }
 
-void check_steps(const std::string& isa, SourceType type, bool int8, KvFormat kv_format) {
+void check_steps(const std::string& isa, const Form& form) {
     const KernelTable& kernels = choose_kernels(isa);
-    const std::vector<float> whole = forced(*open_device(kernels, type, int8, kv_format, 1), kPromptLength, false);
+    const char* type = source_of(form.type).name;
+    const std::vector<float> whole = forced(*open_device(kernels, form, 1), kPromptLength, false);
     const struct {
         int num_threads, chunk_size;
         bool neighbour;
     } ways[] = {{1, 1, true}, {2, 7, true}, {3, kPromptLength, false}, {2, 64, false}};
     for (const auto& way : ways) {
-        const auto device = open_device(kernels, type, int8, kv_format, way.num_threads);
+        const auto device = open_device(kernels, form, way.num_threads);
         const std::vector<float> found = forced(*device, way.chunk_size, way.neighbour);
         if (found.size() != whole.size() ||
             std::memcmp(found.data(), whole.data(), whole.size() * sizeof(float)) != 0) {
-            fail(isa + " " + source_of(type).name + ": threads, chunks or neighbours changed logits");
+            fail(isa + " " + type + ": threads, chunks or neighbours changed logits");
         }
     }
-    std::printf("%s %s %s%s: steps agree\n", isa.c_str(), source_of(type).name, int8 ? "int8" : "float",
-                kv_format == KvFormat::int8 ? ", int8 keys and values" : "");
+    std::printf("%s %s %s%s%s: steps agree\n", isa.c_str(), type, form.int8 ? "int8" : "float",
+                form.integer_scales ? ", integer scales" : "",
+                form.kv_format == KvFormat::int8 ? ", int8 keys and values" : "");
 }
 
 void check_linear(const std::string& isa, SourceType type) {
@@ -273,10 +282,13 @@ int main() {
             if (type != SourceType::F16 && type != SourceType::BF16) check_linear(isa, type);
         }
         for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0, SourceType::Q8_0, SourceType::F32}) {
-            check_steps(isa, type, false, KvFormat::bf16);
-            if (type != SourceType::F32) check_steps(isa, type, true, KvFormat::bf16);
+            check_steps(isa, {type, false, KvFormat::bf16});
+            if (type != SourceType::F32) check_steps(isa, {type, true, KvFormat::bf16});
         }
-        check_steps(isa, SourceType::Q4_1, true, KvFormat::int8);
+        check_steps(isa, {SourceType::Q4_1, true, KvFormat::int8});
+        for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0}) {
+            if (choose_kernels(isa).integer_scales) check_steps(isa, {type, true, KvFormat::bf16, true});
+        }
     }
     std::printf("all well\n");
     return 0;

@@ -101,9 +101,7 @@ def test_fast_packing_gives_the_slow_twins_bytes(dtype: DType) -> None:
         for num_inputs in (32, 64, 96, 160):
             tensor = wide_tensor(dtype, num_outputs, num_inputs)
             fast, slow = (
-                _native.kernels.packed(
-                    dtype.name, num_outputs, num_inputs, tensor.data, by_groups, integer_scales=True
-                )
+                _native.kernels.packed(dtype.name, num_outputs, num_inputs, tensor.data, by_groups, integer_scales=True)
                 for by_groups in (False, True)
             )
             assert fast == slow, (num_outputs, num_inputs)

@@ -32,9 +32,17 @@ GROWTH = {DType.F16: 2.0, DType.Q4_K: 1.03, DType.Q5_K: 1.03, DType.IQ4_XS: 1.03
 @pytest.mark.parametrize("dtype", list(DType), ids=lambda d: d.name)
 def test_types_keep_their_size(dtype: DType) -> None:
     in_file = 64 * 512 // dtype.block_elements * dtype.block_bytes
-    assert in_file <= _native.packed_bytes(dtype.name, 64, 512) <= GROWTH.get(dtype, 1.0) * in_file
+    assert in_file <= _native.packed_bytes("q", dtype.name, 64, 512) <= GROWTH.get(dtype, 1.0) * in_file
+    with_units = _native.packed_bytes("q", dtype.name, 64, 512, integer_scales=True)
+    assert with_units <= GROWTH.get(dtype, 1.0) * in_file + 64 * 2, "two bytes an output"
+
+
+def test_embeddings_keep_their_scales() -> None:
+    """They are looked up row by row, as exactly as the file has them."""
+    sizes = {slot: _native.packed_bytes(slot, "Q4_0", 64, 512, integer_scales=True) for slot in ("embed", "head", "q")}
+    assert sizes["embed"] < sizes["head"] == sizes["q"]
 
 
 def test_unknown_types_are_refused() -> None:
     with pytest.raises(ValueError, match="Q9_9"):
-        _native.packed_bytes("Q9_9", 32, 32)
+        _native.packed_bytes("q", "Q9_9", 32, 32)

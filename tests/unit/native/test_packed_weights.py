@@ -78,7 +78,7 @@ def test_a_changed_bit_is_packed_anew(tmp_path: Path, caplog, place: str) -> Non
 
 def test_the_native_reader_says_what_is_wrong(tmp_path: Path) -> None:
     tensor = random_tensor(DType.F32, 3000, 64)
-    builder = _native.Builder.make(3000, 64, 1e-5, True, _native.packed_bytes("F32", 3000, 64), 2)
+    builder = _native.Builder.make(3000, 64, 1e-5, True, _native.packed_bytes("embed", "F32", 3000, 64), 2)
     builder.add_matrix("embed", None, "F32", 3000, 64, tensor.data, np.empty(0, np.int32))
     assert builder.pack() is None
     packed = builder.packed_weights().copy()
@@ -136,6 +136,9 @@ def test_other_bytes_have_another_description() -> None:
     changed, pin what this finds."""
     packed = hashlib.sha256()
     for dtype in DType:
-        packed.update(_native.kernels.packed(dtype.name, 70, 512, random_tensor(dtype, 70, 512).data, False))
+        for integer_scales in (False, True):
+            data = random_tensor(dtype, 70, 512).data
+            packed.update(_native.kernels.packed(dtype.name, 70, 512, data, False, integer_scales))
     description = hashlib.sha256(_native.packing_description().encode())
+    assert _native.packing_description(True) != _native.packing_description()
     assert (description.hexdigest()[:16], packed.hexdigest()[:16]) == PINNED
