@@ -1,4 +1,4 @@
-"""Nibbles with integer scales (csrc/integer_scales.h): packing, and the kernels' bits against a twin in exact integers."""
+"""Nibbles with integer scales: packing, and the kernels' bits against a twin in exact integers."""
 
 import numpy as np
 import pytest
