@@ -69,6 +69,7 @@ class Trace:
     prefix_caching: bool = True
     policy: PolicyName = "priority"
     step_s: float = 1.0
+    most_steps: int = 1  # of a round
 
 
 def prompt_of(index: int, case: Case) -> tuple[int, ...]:
@@ -130,6 +131,7 @@ class Run:
             prefix_caching=trace.prefix_caching,
             policy=POLICIES[trace.policy](),
             checks=check_every_step,
+            most_steps=trace.most_steps,
         )
         self.scheduler, self.limits = self.loop.scheduler, self.loop.limits
         self.results = [Result() for _ in trace.cases]

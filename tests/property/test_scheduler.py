@@ -57,6 +57,7 @@ def traces(draw: st.DrawFn, *, with_aborts: bool = True, with_faults: bool = Tru
         prefix_caching=draw(st.booleans()),
         policy=draw(st.sampled_from(["priority", "priority", "fcfs"])),
         step_s=draw(st.sampled_from([0.0, 1.0, 20.0])),
+        most_steps=draw(st.sampled_from([1, 1, 2, 5])),
     )
 
 

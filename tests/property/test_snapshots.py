@@ -47,8 +47,8 @@ class Told(Run):
         while not is_over:
             now_s, num_before = loop.now_s, loop.num_submitted
             is_over = not self.step()
-            if loop.num_submitted > num_before:
-                self._counts.submitted(loop.scheduler.counts.submitted)
+            if num_steps := loop.num_submitted - num_before:
+                self._counts.submitted(loop.scheduler.counts.submitted, num_steps)
             for request in loop.scheduler.live.values():
                 self.arrived.setdefault(request.generate.request_id, now_s)
             for request in loop.scheduler.running:

@@ -13,7 +13,7 @@ from freehold.engine.masks import Masks
 from freehold.engine.place import LoopPlace
 from freehold.engine.profiling import Profiling
 from freehold.engine.rounds import Rounds
-from freehold.engine.runner import Runner
+from freehold.engine.runner import RoundError, Runner
 from freehold.engine.snapshot import LoopCounts, Snapshots
 from freehold.engine.steps import StepReports
 from freehold.faults import Point, Switch, is_forced, reach
@@ -117,7 +117,7 @@ class Core:
         self._counts = LoopCounts(clock)
         self._snapshots = Snapshots(scheduler, self._counts, clock)
         self._deadline_s: float | None = None  # set once draining
-        self._running: list[StepPlan] = []  # a round of steps, submitted and not yet collected
+        self._running: StepPlan | None = None  # submitted and not yet collected
 
     def run(self) -> None:
         """Serve until drained. A fault that can't be confined to some requests ends the loop; `progress` then says so,
@@ -127,12 +127,14 @@ class Core:
             while self._take_messages():
                 if overdue := self._scheduler.end_overdue():
                     self._tell(overdue)
-                planned = self._submit_round()
-                if not planned and not self._running and self._scheduler.has_work and not self._scheduler.only_holds:
+                planned, running = self._submit_next(), self._running
+                if not planned and not running and self._scheduler.has_work and not self._scheduler.only_holds:
                     raise InvariantError("nothing runs, nothing was planned, and yet requests wait")
-                self._finish_running()
-                if len(planned) == 1:  # rows that need masks are alone in their round
-                    self._bring_masks(planned[0])
+                if running:
+                    self._running = None
+                    self._finish(running)
+                if planned:
+                    self._bring_masks(planned)
                 self._running = planned
                 self._snapshots.take_if_due()
         except Exception as error:
@@ -157,35 +159,23 @@ class Core:
         reach(Point.CLOSE)
         self._runner.close()
 
-    def _submit_round(self) -> list[StepPlan]:
-        """Plan and submit the next steps; none if there is nothing to compute now."""
-        planned: list[StepPlan] = []
-        num_steps = 1
-        while len(planned) < num_steps:
-            self._enter("plan", Point.PLAN)
-            plan = self._scheduler.plan()
-            if not plan.rows:
-                break
-            self._enter("submit", Point.SUBMIT)
-            self._runner.submit(plan)
-            self._counts.submitted(self._scheduler.counts.submitted)
-            self._profiling.submitted(plan.step_id)
-            if not planned:
-                num_steps = self._rounds.num_steps(plan)
-            planned.append(plan)
-        return planned
-
-    def _finish_running(self) -> None:
-        """Collect the steps that were submitted before the newest round, and apply what they produced."""
-        plans, self._running = self._running, []
-        if len(plans) > 1:
-            self._enter("collect")
-            with self._snapshots.resting():
-                self._runner.wait(plans[-1])
-        for plan in plans:
-            self._finish(plan)
+    def _submit_next(self) -> StepPlan | None:
+        """Plan and submit the next step or round; None if there is nothing to compute now."""
+        self._enter("plan", Point.PLAN)
+        plan = self._scheduler.plan()
+        if not plan.rows:
+            return None
+        num_steps = self._rounds.num_steps(plan)
+        if num_steps > 1:
+            plan = self._scheduler.lengthen(plan, num_steps)
+        self._enter("submit", Point.SUBMIT)
+        self._runner.submit(plan)
+        self._counts.submitted(self._scheduler.counts.submitted, plan.num_steps)
+        self._profiling.submitted(plan.step_id)
+        return plan
 
     def _finish(self, plan: StepPlan) -> None:
+        """Collect a step or a round, and apply what it produced."""
         try:
             self._enter("collect")
             with self._snapshots.resting():
@@ -193,11 +183,12 @@ class Core:
             reach(Point.COLLECT)
         except StepError as error:
             _log.warning("step %d failed and ends %s: %s", plan.step_id, amount(len(plan.rows), "request"), error)
-            events = self._scheduler.fail_step(plan, code="step_failed", message=f"a step failed: {error}")
+            message, before = f"a step failed: {error}", error.before if isinstance(error, RoundError) else ()
+            events = self._scheduler.fail_step(plan, code="step_failed", message=message, before=before)
         else:
             self._enter("apply", Point.APPLY)
             events = self._scheduler.apply(plan, outcomes)
-        self._profiling.collected(plan.step_id)
+        self._profiling.collected(plan.step_id, plan.num_steps)
         self._steps.collected(plan, self._clock())
         self._tell(events)
         if is_forced(Switch.CHECK):

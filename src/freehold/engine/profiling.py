@@ -130,15 +130,15 @@ class Profiling:
                 running.num_lost_beats += 1
 
     def submitted(self, step_id: StepId) -> None:
-        """A step is on its way."""
+        """A step is on its way, or a round that begins with it."""
         if self._running is not None and self._running.first_step is None:
             self._running.first_step = step_id
 
-    def collected(self, step_id: StepId) -> None:
-        """A step is done."""
+    def collected(self, step_id: StepId, num_steps: int) -> None:
+        """A step is done, or a round of so many that began with it."""
         running = self._running
         if running is not None and running.first_step is not None and step_id >= running.first_step:
-            running.num_done += 1
+            running.num_done += num_steps
 
     def _refuse(self, profile_id: ProfileId, code: str, message: str) -> None:
         self._on_profile(NotProfiled(profile_id, code, message))

@@ -1,14 +1,39 @@
 """The runner: turns plans into a backend's rows and a backend's results into outcomes. Nothing else sees both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from freehold.backends.base import Backend, NumericFormat, Row, Step, StepProfiler, StepResult
+from freehold.backends.base import (
+    Backend,
+    FedBy,
+    NumericFormat,
+    Row,
+    RowResult,
+    Step,
+    StepError,
+    StepId,
+    StepProfiler,
+    StepResult,
+)
 from freehold.faults import Point, reach
 from freehold.sched.pace import StepPace
 from freehold.sched.plan import PlannedRow, RowOutcome, StepPlan
+
+
+class RoundError(StepError):
+    """A step failed, and with it the rest of its round.
+
+    Attributes:
+        before: what the steps of the round before it produced; empty if it is the first.
+    """
+
+    def __init__(self, message: str, before: Sequence[RowOutcome]) -> None:
+        super().__init__(message)
+        self.before = before
 
 
 class Runner:
@@ -23,29 +48,43 @@ class Runner:
         self._pace = pace
 
     def submit(self, plan: StepPlan) -> None:
-        """Start a planned step and return at once."""
+        """Start a planned step, or all steps of a round, and return at once."""
         if plan.copies:
             reach(Point.COPY)
             self._backend.copy_blocks(plan.copies)
-        self._backend.submit(step_of(plan))
+        step = step_of(plan)
+        self._backend.submit(step)
+        for step_id in plan.step_ids[1:]:
+            step = next_of_round(step, step_id)
+            self._backend.submit(step)
 
     def bring_masks(self, plan: StepPlan, masks: Mapping[int, NDArray[np.uint32]]) -> None:
         """Let the deferred rows of a submitted step sample: row → masks, as `Backend.sample` takes them."""
         self._backend.sample(plan.step_id, masks)
 
-    def wait(self, plan: StepPlan) -> None:
-        """Wait for a step, and so for all before it."""
-        self._backend.wait(plan.step_id)
-
     def collect(self, plan: StepPlan) -> list[RowOutcome]:
-        """Wait for a step.
+        """Wait for a step, or for all steps of a round.
 
         Raises:
-            StepError: this step alone failed. After any other exception the backend is broken.
+            RoundError: this step failed, or one of the round. After any other exception the backend is broken.
         """
-        result = self._backend.collect(plan.step_id)
-        self._pace.observe(plan.num_inputs, result.run_s)
-        return outcomes_of(result)
+        if plan.num_steps > 1:
+            self._backend.wait(plan.step_ids[-1])  # or the thread would wake up after each
+        results: list[StepResult] = []
+        failure: StepError | None = None
+        for step_id in plan.step_ids:
+            try:
+                result = self._backend.collect(step_id)
+            except StepError as error:
+                failure = failure or error
+            else:
+                self._pace.observe(plan.num_inputs, result.run_s)
+                if failure is None:
+                    results.append(result)
+        outcomes = outcomes_of(results)
+        if failure is not None:
+            raise RoundError(str(failure), outcomes) from failure
+        return outcomes
 
     @property
     def profiler(self) -> StepProfiler | None:
@@ -67,9 +106,40 @@ def step_of(plan: StepPlan) -> Step:
     return Step(plan.step_id, [_row(planned) for planned in plan.rows])
 
 
-def outcomes_of(result: StepResult) -> list[RowOutcome]:
-    """What the scheduler needs to know of a step's results."""
-    return [RowOutcome(row.token_ids, row.digests, row.finite, row.logprobs, row.scored) for row in result.rows]
+def next_of_round(step: Step, step_id: StepId) -> Step:
+    """The step after one whose rows are plain decodes: each goes on from what it sampled."""
+    rows = [
+        Row(
+            row.start_pos + 1,
+            (),
+            row.block_ids,
+            1,
+            row.sampling,
+            FedBy(step.step_id, number),
+            want_digests=row.want_digests,
+        )
+        for number, row in enumerate(step.rows)
+    ]
+    return Step(step_id, rows)
+
+
+def outcomes_of(results: Sequence[StepResult]) -> list[RowOutcome]:
+    """What the scheduler needs to know of the results of a round's steps, in order."""
+    return [_outcome(rows) for rows in zip(*(result.rows for result in results), strict=True)]
+
+
+def _outcome(rows: Sequence[RowResult]) -> RowOutcome:
+    """Of one row: what its steps produced, up to one that isn't finite."""
+    if len(rows) == 1:
+        (row,) = rows
+        return RowOutcome(row.token_ids if row.finite else (), row.digests, row.finite, row.logprobs, row.scored)
+    finite = list(takewhile(attrgetter("finite"), rows))
+    return RowOutcome(
+        [token_id for row in finite for token_id in row.token_ids],
+        [digest for row in finite for digest in row.digests],
+        len(finite) == len(rows),
+        [one for row in finite for one in row.logprobs],
+    )
 
 
 def _row(planned: PlannedRow) -> Row:

@@ -59,10 +59,11 @@ class LoopCounts:
         self._seconds[part] += now_s - since_s
         self._stay = _PARTS[place], now_s
 
-    def submitted(self, num_tokens: int) -> None:
-        """Another step is on its way; all steps have had so many tokens now."""
-        self.num_steps += 1
-        self.steps_by_tokens[bisect_left(ITERATION_TOKENS, num_tokens - self.num_tokens)] += 1
+    def submitted(self, num_tokens: int, num_steps: int) -> None:
+        """So many steps more, equal ones, are on their way; all steps have had so many tokens now."""
+        self.num_steps += num_steps
+        num_each = (num_tokens - self.num_tokens) // num_steps
+        self.steps_by_tokens[bisect_left(ITERATION_TOKENS, num_each)] += num_steps
         self.num_tokens = num_tokens
 
     def seconds(self, now_s: float) -> StepSeconds:

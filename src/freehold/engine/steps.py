@@ -27,9 +27,11 @@ class StepReports:
             self._wanted.difference_update(event.request_id for event in events if isinstance(event, Finish))
 
     def collected(self, plan: StepPlan, now_s: float) -> None:
-        """A step is done. To be called before what it brings is published."""
+        """A step or a round is done. To be called before what it brings is published."""
         if not self._wanted:
             return
         request_ids = tuple(row.request_id for row in plan.rows)
         if not self._wanted.isdisjoint(request_ids):
-            self._tell(StepRows(plan.step_id, now_s, request_ids, tuple(row.num_inputs for row in plan.rows)))
+            num_inputs = tuple(row.num_inputs for row in plan.rows)
+            for step_id in plan.step_ids:
+                self._tell(StepRows(step_id, now_s, request_ids, num_inputs))

@@ -50,33 +50,44 @@ class PlannedRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain_decode(self) -> bool:
         """It samples one id after one input, and needs nothing of the host for that but the ids before."""
-        return self.num_sampled == 1 == self.num_inputs and not self.deferred and self.context_buffer is None
+        needs_host = self.deferred or self.context_buffer is not None or self.scored_ids
+        return self.num_sampled == 1 == self.num_inputs and not needs_host
 
 
 class StepPlan(msgspec.Struct, frozen=True):
     """The rows of one step, at most one a request. A plan without rows is never submitted.
 
+    It may stand for a round of steps, if all rows are plain decodes: in each step after the first, every row's input is
+    what it sampled in the step before.
+
     Attributes:
+        step_id: the first step's. The others' follow.
         copies: blocks to be copied before the step and after all earlier ones, (source, destination) in order.
     """
 
     step_id: StepId
     rows: Sequence[PlannedRow]
     copies: Sequence[tuple[int, int]] = ()
+    num_steps: int = 1
 
     @property
     def num_inputs(self) -> int:
-        """Tokens that the step computes, never more than the budget."""
+        """Tokens that each step computes, never more than the budget."""
         return sum(row.num_inputs for row in self.rows)
+
+    @property
+    def step_ids(self) -> list[StepId]:
+        """Of all its steps, in order."""
+        return [StepId(self.step_id + number) for number in range(self.num_steps)]
 
 
 class RowOutcome(msgspec.Struct, frozen=True):
-    """What one planned row produced: 0 ids if it sampled nothing, else 1 to `num_sampled`.
+    """What one planned row produced: 0 ids if it sampled nothing, else 1 to `num_sampled`; in a round, one a step.
 
     Attributes:
         digests, logprobs: one for each id if the request wants them.
         scored: one for each of the row's `scored_ids`.
-        finite: False if the logits held a NaN or an infinity; the ids then mean nothing.
+        finite: False if logits held a NaN or an infinity; the ids are those of the steps before.
     """
 
     token_ids: Sequence[int]

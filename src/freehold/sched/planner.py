@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec import structs
+
 from freehold.backends.base import FedBy, StepId
 from freehold.faults import Switch, is_forced
 from freehold.sched.admission import Limits
@@ -10,6 +12,7 @@ from freehold.sched.counts import TokenCounts
 from freehold.sched.draft import Hindrance, StepDraft, Turn, whose_turn
 from freehold.sched.memory import KVMemory
 from freehold.sched.pace import StepPace
+from freehold.sched.plan import StepPlan
 from freehold.sched.policy import Rank
 from freehold.sched.request import Request, Status
 from freehold.sched.roster import Roster
@@ -72,6 +75,32 @@ class StepPlanner:
         self._plan_rows(step)
         self.hindrance = step.hindrance
         return step
+
+    def lengthen(self, plan: StepPlan, requests: Sequence[Request], num_steps: int) -> StepPlan:
+        """A round of up to so many steps that begins with a planned one, of these requests' plain decodes: as many as
+        all answers go on for, and one if blocks are too few, or if somebody guesses. Its rows count as in flight from
+        here on."""
+        num_more = min(num_steps - 1, *(request.max_total - request.num_total for request in requests))
+        missing = [self._memory.num_blocks(request.num_planned + num_more) - len(request.table) for request in requests]
+        num_missing = sum(num_blocks for num_blocks in missing if num_blocks > 0)
+        if num_more == 0 or num_missing > self._memory.pool.num_available or self._proposer is not None:
+            return plan
+        rows = plan.rows
+        if num_missing:
+            for request, num_blocks in zip(requests, missing, strict=True):
+                self._memory.grow(request, max(0, num_blocks))
+            rows = [
+                structs.replace(row, block_buffer=request.table.buffer, num_blocks=len(request.table))
+                for row, request in zip(rows, requests, strict=True)
+            ]
+        last_step_id = StepId(plan.step_id + num_more)
+        self._counts.submit(num_more * len(requests))
+        for number, request in enumerate(requests):
+            request.num_planned += num_more
+            request.num_pending += num_more
+            request.last_step_id = last_step_id
+            request.fed_by = FedBy(last_step_id, number)
+        return StepPlan(plan.step_id, rows, plan.copies, num_more + 1)
 
     def _budget(self) -> int:
         """Tokens that the next step may compute: all that fit where nobody waits for it, as in a program that has

@@ -1,5 +1,6 @@
 """The state of one request in the scheduler. Only `freehold.sched.scheduler` changes it."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from freehold.backends.base import FedBy, RowSampling, StepId
@@ -166,11 +167,12 @@ class Request:
         logits score the prompt."""
         return (self.num_prompt - self.num_unscored if self.num_unscored else len(self.ids)) - 1
 
-    def add_id(self, token_id: int) -> None:
-        """An id was sampled."""
-        self.ids.append(token_id)
+    def add_ids(self, token_ids: Sequence[int]) -> None:
+        """Ids were sampled."""
+        self.ids.extend(token_ids)
         if self.context is not None:
-            self.context.append(token_id)
+            for token_id in token_ids:
+                self.context.append(token_id)
 
 
 def _row_sampling(generate: Generate) -> RowSampling:

@@ -47,30 +47,26 @@ def scores_of(request: Request, row: PlannedRow, outcome: RowOutcome) -> Iterato
         yield PromptLogprobs(request_id=request.generate.request_id, start_pos=first_pos, logprobs=logprobs)
 
 
-def take_ids(request: Request, outcome: RowOutcome) -> tuple[Tokens, FinishReason | None]:
-    """Add sampled ids to a request, up to the one that ends it.
+def ids_to_end(request: Request, token_ids: Sequence[int]) -> tuple[Sequence[int], FinishReason | None]:
+    """Of sampled ids, those up to the one that ends the request, and why that one does; all and None if none does."""
+    stop_ids, num_left = request.generate.sampling.stop_ids, request.max_total - len(request.ids)
+    for num_taken, token_id in enumerate(token_ids, start=1):
+        if token_id in stop_ids:
+            return token_ids[:num_taken], "stop"
+        if num_taken == num_left:
+            return token_ids[:num_taken], "length"
+    return token_ids, None
 
-    Returns:
-        What to report, and why the request ends, if it does.
-    """
-    is_first = request.num_output == 0
-    num_taken = 0
-    reason: FinishReason | None = None
-    for token_id in outcome.token_ids:
-        request.add_id(token_id)
-        num_taken += 1
-        if token_id in request.generate.sampling.stop_ids:
-            reason = "stop"
-        elif len(request.ids) == request.max_total:
-            reason = "length"
-        if reason:
-            break
-    tokens = Tokens(
+
+def take_ids(request: Request, token_ids: Sequence[int], outcome: RowOutcome) -> Tokens:
+    """Add the first ids of an outcome to a request. Returns what to report."""
+    is_first, num_taken = request.num_output == 0, len(token_ids)
+    request.add_ids(token_ids)
+    return Tokens(
         request_id=request.generate.request_id,
-        token_ids=tuple(outcome.token_ids[:num_taken]),
+        token_ids=tuple(token_ids),
         digests=tuple(outcome.digests[:num_taken]),
         logprobs=tuple(outcome.logprobs[:num_taken]),
         started_s=request.started_s if is_first else None,
         held_s=request.held_s if is_first else 0.0,
     )
-    return tokens, reason

@@ -26,7 +26,7 @@ from freehold.sched.planner import Proposer, StepPlanner
 from freehold.sched.policy import Policy, UrgentFirst
 from freehold.sched.request import Request, Status
 from freehold.sched.roster import Roster
-from freehold.sched.rows import scores_of, take_ids
+from freehold.sched.rows import ids_to_end, scores_of, take_ids
 from freehold.sched.thrash import ThrashAlarm
 
 
@@ -180,22 +180,24 @@ class Scheduler:
             self.in_flight[step.step_id] = step.requests
         return StepPlan(step.step_id, step.rows, step.copies)
 
+    def lengthen(self, plan: StepPlan, num_steps: int) -> StepPlan:
+        """Make the step planned last, whose rows are plain decodes, a round of up to so many steps: of fewer if an
+        answer is complete before, and of one if blocks are too few. Its further steps count as submitted too."""
+        lengthened = self._planner.lengthen(plan, self.in_flight[plan.step_id], num_steps)
+        self._next_step_id += lengthened.num_steps - 1
+        return lengthened
+
     # ------------------------------------------------------------------ apply
 
     def apply(self, plan: StepPlan, outcomes: Sequence[RowOutcome]) -> list[Event]:
-        """Take in what a step produced: ids become known, requests end, blocks return.
+        """Take in what a step or a round produced: ids become known, requests end, blocks return.
 
         Returns:
             events in the order of the rows; a request's `Finish` comes after its last `Tokens`.
         """
         events: list[Event] = []
         for request, row, outcome in zip(self.in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
-            num_valid = 0
-            if outcome.finite and row.start_pos == request.num_computed:  # else it follows on a step that failed
-                num_valid = row.num_inputs - row.num_sampled + len(outcome.token_ids)
-            self._settle(request, row, num_valid)
-            if request.status is not Status.ENDED:
-                self._take_outcome(request, row, outcome, events)
+            self._take_outcome(request, row, plan.num_steps, outcome, events)
             if request.status is Status.RUNNING:
                 self.memory.keep(request)
             else:
@@ -208,54 +210,76 @@ class Scheduler:
         """Requests that run, and those that would if there were blocks for them."""
         return self.running + self.waiting[: self.limits.max_num_seqs - len(self.running)]
 
-    def fail_step(self, plan: StepPlan, *, code: str, message: str) -> list[Event]:
-        """A step produced nothing: the requests that had rows in it end as failed, all others go on."""
+    def fail_step(self, plan: StepPlan, *, code: str, message: str, before: Sequence[RowOutcome] = ()) -> list[Event]:
+        """A step produced nothing: the requests that had rows in it end as failed, all others go on.
+
+        Args:
+            before: what the steps of its round before it produced, if there were any.
+        """
         events: list[Event] = []
-        for request, row in zip(self.in_flight.pop(plan.step_id), plan.rows, strict=True):
-            self._settle(request, row, 0)
+        outcomes = before or [RowOutcome(()) for _ in plan.rows]
+        for request, row, outcome in zip(self.in_flight.pop(plan.step_id), plan.rows, outcomes, strict=True):
+            if before:
+                self._take_outcome(request, row, plan.num_steps, outcome, events)
+            else:
+                self._settle(request, row, plan.num_steps, 0)
             if request.status is not Status.ENDED:
                 events.append(self._end(request, "failed", code=code, message=message))
             self._roster.release_if_left(request)
         return events
 
-    def _settle(self, request: Request, row: PlannedRow, num_valid: int) -> None:
+    def _settle(self, request: Request, row: PlannedRow, num_steps: int, num_valid: int) -> None:
         """A row of the request is no longer in flight, and has computed its first `num_valid` inputs."""
-        self.counts.settle(request, row.start_pos, row.num_inputs, num_valid)
+        self.counts.settle(request, row.start_pos, num_steps * row.num_inputs, num_valid)
         request.num_computed += num_valid
         request.num_in_flight -= 1
         if row.num_sampled == 1:
-            request.num_pending -= 1
+            request.num_pending -= num_steps
             if request.num_pending == 0:
                 request.fed_by = None
         elif row.num_sampled > 1:
             request.is_drafting = False
 
-    def _take_outcome(self, request: Request, row: PlannedRow, outcome: RowOutcome, events: list[Event]) -> None:
-        if not outcome.finite:
-            message = (
-                f"the model's logits after position {row.start_pos + row.num_inputs - 1} hold a NaN or an infinity"
-            )
-            self.memory.distrust(request)
-            events.append(self._end(request, "failed", code="numeric_error", message=message))
+    def _take_outcome(
+        self, request: Request, row: PlannedRow, num_steps: int, outcome: RowOutcome, events: list[Event]
+    ) -> None:
+        """A row has come back: its request has what it computed, unless it has ended."""
+        has_ended = request.status is Status.ENDED
+        ids, reason = (outcome.token_ids, None) if has_ended else ids_to_end(request, outcome.token_ids)
+        num_valid = 0
+        if row.start_pos == request.num_computed:  # else it follows on a step that failed
+            is_chunk = outcome.finite and num_steps == 1
+            num_valid = len(ids) + (row.num_inputs - row.num_sampled if is_chunk else 0)
+        self._settle(request, row, num_steps, num_valid)
+        if has_ended:
             return
         if outcome.scored:
             events.extend(scores_of(request, row, outcome))
-        if not request.wants_answer and request.num_computed == request.num_prompt:
+        if ids:
+            self._take_ids(request, row, ids, outcome, events)
+        if not outcome.finite and reason is None:
+            pos = row.start_pos + row.num_inputs - 1 + len(ids)
+            self.memory.distrust(request)
+            message = f"the model's logits after position {pos} hold a NaN or an infinity"
+            events.append(self._end(request, "failed", code="numeric_error", message=message))
+        elif reason is not None:
+            events.append(self._end(request, reason))
+        elif not request.wants_answer and request.num_computed == request.num_prompt:
             events.append(self._end(request, "length"))
-        if not outcome.token_ids:
-            return
+
+    def _take_ids(
+        self, request: Request, row: PlannedRow, ids: Sequence[int], outcome: RowOutcome, events: list[Event]
+    ) -> None:
+        """The first ids of an outcome are the request's."""
         if request.first_token_s is None:
             request.first_token_s = self._clock()
-        tokens, reason = take_ids(request, outcome)
-        events.append(tokens)
+        events.append(take_ids(request, ids, outcome))
+        self.counts.sampled += len(ids)
         if row.num_sampled > 1:
-            self.drafts.count(row.num_sampled - 1, len(tokens.token_ids) - 1)
+            self.drafts.count(row.num_sampled - 1, len(ids) - 1)
             if request.status is Status.RUNNING:
                 # What follows was computed from wrong guesses.
-                request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + len(tokens.token_ids)
-        self.counts.sampled += len(tokens.token_ids)
-        if reason:
-            events.append(self._end(request, reason))
+                request.num_planned = row.start_pos + row.num_inputs - row.num_sampled + len(ids)
 
     def _end(
         self, request: Request, reason: FinishReason, *, code: str | None = None, message: str | None = None

@@ -60,7 +60,7 @@ class Loop:
         for step in range(first, last + 1):
             self.profiling.enter("submit")
             self.profiling.submitted(StepId(step))
-            self.profiling.collected(StepId(step))
+            self.profiling.collected(StepId(step), 1)
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_a_profile_ends_when_its_steps_are_collected(measured: list[int]) -> Non
     loop.start(3)
     assert device.started == [(3, 7)]
     loop.profiling.submitted(StepId(5))
-    loop.profiling.collected(StepId(4))  # was submitted before the profile began
-    loop.profiling.collected(StepId(5))
+    loop.profiling.collected(StepId(4), 1)  # was submitted before the profile began
+    loop.profiling.collected(StepId(5), 1)
     loop.run_steps(6, 6)
     loop.profiling.end_if_complete()
     assert loop.ends == []
