@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from freehold.backends.base import BackendOptions, Step, StepError, StepId, StepResult
+from freehold.backends.base import BackendOptions, Step, StepError, StepId, StepResult, steps_of_round
 from freehold.backends.referee import StepReferee
 from freehold.backends.script import FailStep, Scripts
 from freehold.backends.scripted import ScriptedModel
 from freehold.engine.masks import Mask, Masks
-from freehold.engine.runner import next_of_round, outcomes_of, step_of
+from freehold.engine.runner import outcomes_of, step_of
 from freehold.kv.blocks import BlockPool
 from freehold.protocol import Event, Generate
 from freehold.sched.admission import Limits, check
@@ -118,9 +118,7 @@ class Loop:
     def _submit(self, plan: StepPlan) -> tuple[StepPlan, list[Step]]:
         assert plan.num_inputs <= self._options.max_tokens
         assert len(plan.rows) <= self._options.max_rows
-        steps = [step_of(plan)]
-        for step_id in plan.step_ids[1:]:
-            steps.append(next_of_round(steps[-1], step_id))
+        steps = list(steps_of_round(step_of(plan), plan.num_steps))
         self._referee.copied(plan.copies)
         for step in steps:
             self._referee.submitted(step)

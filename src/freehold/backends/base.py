@@ -7,12 +7,13 @@ backend fills it in. Steps run in the order of submission.
 A backend never decides anything: which tokens, which blocks, which order is all in the rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
 import msgspec
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from freehold.errors import FreeholdError
@@ -110,6 +111,21 @@ class Step(msgspec.Struct, frozen=True):
 
     step_id: StepId
     rows: Sequence[Row]
+
+
+def steps_of_round(first: Step, num_steps: int) -> Iterator[Step]:
+    """A step, and those after it in which each row's only input is what it sampled in the step before. For that, every
+    row of the first must compute one token and sample one, without a mask or penalties, and its `block_ids` must cover
+    the last step's position."""
+    step = first
+    yield step
+    for _ in range(num_steps - 1):
+        rows = [
+            structs.replace(row, start_pos=row.start_pos + 1, token_ids=(), fed_by=FedBy(step.step_id, number))
+            for number, row in enumerate(step.rows)
+        ]
+        step = Step(StepId(step.step_id + 1), rows)
+        yield step
 
 
 class RowResult(msgspec.Struct, frozen=True):
@@ -239,8 +255,9 @@ class Backend(Protocol):
         """Bytes of activations and logits reserved at start-up."""
         ...
 
-    def submit(self, step: Step) -> None:
-        """Start a step. Raises nothing for a well-formed step; failures surface in `collect`."""
+    def submit(self, step: Step, num_steps: int = 1) -> None:
+        """Start a step, or a round of steps that `steps_of_round` describes. Raises nothing for a well-formed step;
+        failures surface in `collect`, which is called for each step."""
         ...
 
     def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:

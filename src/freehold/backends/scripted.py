@@ -22,6 +22,7 @@ from freehold.backends.base import (
     StepError,
     StepId,
     StepResult,
+    steps_of_round,
 )
 from freehold.backends.referee import ContractError, StepReferee, TokenCells, expect, extend_chain
 from freehold.backends.script import Break, Effect, FailStep, Gate, NotFinite, Pause, Scripts, made_up_logprobs
@@ -161,10 +162,12 @@ class ScriptedBackend:
         """Nothing is reserved."""
         return 0
 
-    def submit(self, step: Step) -> None:
-        """Queue a step. Raises `ContractError` if it is malformed in itself or against the steps in flight."""
-        self._referee.submitted(step)
-        self._steps.put(step)
+    def submit(self, step: Step, num_steps: int = 1) -> None:
+        """Queue a step or a round. Raises `ContractError` if one is malformed in itself or against the steps in
+        flight."""
+        for each in steps_of_round(step, num_steps):
+            self._referee.submitted(each)
+            self._steps.put(each)
 
     def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
         """Bring the masks of a step's deferred rows. Raises `ContractError` if one is malformed."""

@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 
 from freehold.backends.base import (
     Backend,
-    FedBy,
     NumericFormat,
     Row,
     RowResult,
     Step,
     StepError,
-    StepId,
     StepProfiler,
     StepResult,
 )
@@ -52,11 +50,7 @@ class Runner:
         if plan.copies:
             reach(Point.COPY)
             self._backend.copy_blocks(plan.copies)
-        step = step_of(plan)
-        self._backend.submit(step)
-        for step_id in plan.step_ids[1:]:
-            step = next_of_round(step, step_id)
-            self._backend.submit(step)
+        self._backend.submit(step_of(plan), plan.num_steps)
 
     def bring_masks(self, plan: StepPlan, masks: Mapping[int, NDArray[np.uint32]]) -> None:
         """Let the deferred rows of a submitted step sample: row → masks, as `Backend.sample` takes them."""
@@ -102,25 +96,8 @@ class Runner:
 
 
 def step_of(plan: StepPlan) -> Step:
-    """A plan as the backend's step. Block tables and contexts stay where they are."""
+    """A plan as the backend's step, the first of its round. Block tables and contexts stay where they are."""
     return Step(plan.step_id, [_row(planned) for planned in plan.rows])
-
-
-def next_of_round(step: Step, step_id: StepId) -> Step:
-    """The step after one whose rows are plain decodes: each goes on from what it sampled."""
-    rows = [
-        Row(
-            row.start_pos + 1,
-            (),
-            row.block_ids,
-            1,
-            row.sampling,
-            FedBy(step.step_id, number),
-            want_digests=row.want_digests,
-        )
-        for number, row in enumerate(step.rows)
-    ]
-    return Step(step_id, rows)
 
 
 def outcomes_of(results: Sequence[StepResult]) -> list[RowOutcome]:

@@ -65,19 +65,23 @@ class CpuBackend:
         """Bytes of activations, logits and sampling buffers."""
         return self._device.scratch_bytes
 
-    def submit(self, step: Step) -> None:
-        """Queue a step; a malformed one fails in `collect`."""
-        arrays = flatten(step, self._options.block_size)
+    def submit(self, step: Step, num_steps: int = 1) -> None:
+        """Queue a step or a round; a malformed step fails in `collect`."""
+        arrays = flatten(step, self._options.block_size, num_steps)
         self._waiting[step.step_id] = {index: row.num_sampled for index, row in enumerate(step.rows) if row.deferred}
-        self._device.submit(
-            step.step_id,
-            arrays.columns,
-            arrays.rules,
-            arrays.token_ids,
-            arrays.block_ids,
-            arrays.more_ids,
-            arrays.biases,
-        )
+        for step_id in range(step.step_id, step.step_id + num_steps):
+            if step_id > step.step_id:
+                arrays.go_on(step_id - 1)
+                self._waiting[StepId(step_id)] = {}
+            self._device.submit(
+                step_id,
+                arrays.columns,
+                arrays.rules,
+                arrays.token_ids,
+                arrays.block_ids,
+                arrays.more_ids,
+                arrays.biases,
+            )
 
     def sample(self, step_id: StepId, masks: Mapping[int, NDArray[np.uint32]]) -> None:
         """Bring the masks of a step's deferred rows. Raises ValueError if rows or sizes don't fit."""

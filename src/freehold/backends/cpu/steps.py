@@ -16,6 +16,8 @@ UNSAMPLED = RowSampling(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, 
 """Fills the rules of rows that sample nothing; never used."""
 
 NUM_COLUMNS, NUM_RULES = 18, 6
+START_POS, FLAGS, FED_STEP, FED_ROW = 0, 4, 5, 6
+"""Columns that differ from step to step of a round."""
 _rules: Callable[[RowSampling], Sequence[float]] = attrgetter(
     "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"
 )
@@ -27,9 +29,10 @@ NativeRow = tuple[list[int], list[int], NDArray[np.float32] | None, bool, list[N
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """One step, in the order of the native `submit`.
+    """One step, in the order of the native `submit`, which copies what it needs.
 
     Attributes:
+        numbers: the memory of `columns`. Numpy takes longer to look at single numbers.
         columns: (rows, 18): start_pos, inputs, blocks, num_sampled, flags, fed step, fed row, top_k, seed, choice,
             num_prompt_tokens, min_tokens, num_logprobs, context ids, scored ids, num_scored, biases, stop ids.
         rules: (rows, 6): temperature, top_p, min_p, presence, frequency and repetition penalty.
@@ -39,6 +42,7 @@ class StepArrays:
         biases: one for each biased id.
     """
 
+    numbers: "array[int]"
     columns: NDArray[np.int64]
     rules: NDArray[np.float64]
     token_ids: NDArray[np.int32]
@@ -46,9 +50,19 @@ class StepArrays:
     more_ids: NDArray[np.int32]
     biases: NDArray[np.float64]
 
+    def go_on(self, step_id: int) -> None:
+        """Become the next step of the round, after the step of this id: see `steps_of_round`."""
+        numbers = self.numbers
+        for number, at in enumerate(range(0, len(numbers), NUM_COLUMNS)):
+            numbers[at + START_POS] += 1
+            numbers[at + FLAGS] |= FED
+            numbers[at + FED_STEP] = step_id
+            numbers[at + FED_ROW] = number
 
-def flatten(step: Step, block_size: int) -> StepArrays:
-    """Lay a step out flat. Block tables are cut to the blocks that the row's positions need."""
+
+def flatten(step: Step, block_size: int, num_steps: int = 1) -> StepArrays:
+    """Lay a step out flat. Block tables are cut to the blocks that the row's positions need, up to the last step of a
+    round that begins with it."""
     columns: list[int] = []
     rules: list[float] = []
     token_ids: list[int] = []
@@ -62,7 +76,7 @@ def flatten(step: Step, block_size: int) -> StepArrays:
             num_inputs += 1
             token_ids.append(0)
         token_ids.extend(row.token_ids)
-        table = row.block_ids[: -(-(row.start_pos + num_inputs) // block_size)]
+        table = row.block_ids[: -(-(row.start_pos + num_inputs + num_steps - 1) // block_size)]
         tables.append(table)
         columns.extend(_columns(row, sampling, num_inputs, len(table)))
         rules.extend(_rules(sampling))
@@ -76,8 +90,10 @@ def flatten(step: Step, block_size: int) -> StepArrays:
         if sampling.stop_ids:
             more_ids.append(np.array(sampling.stop_ids, dtype=np.int32))
     # Through `array`, as numpy takes several times as long to look at a list of numbers.
+    numbers = array("q", columns)
     return StepArrays(
-        columns=np.asarray(array("q", columns)).reshape(-1, NUM_COLUMNS),
+        numbers=numbers,
+        columns=np.asarray(numbers).reshape(-1, NUM_COLUMNS),
         rules=np.asarray(array("d", rules)).reshape(-1, NUM_RULES),
         token_ids=np.asarray(array("i", token_ids)),
         block_ids=np.concatenate(tables, dtype=np.int32) if tables else NO_IDS,

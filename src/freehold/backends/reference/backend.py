@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from freehold.arch.load import Weights
 from freehold.arch.spec import ModelSpec
-from freehold.backends.base import BackendOptions, NumericFormat, Row, RowResult, Step, StepError, StepId, StepResult
+from freehold.backends.base import (
+    BackendOptions,
+    NumericFormat,
+    Row,
+    RowResult,
+    Step,
+    StepError,
+    StepId,
+    StepResult,
+    steps_of_round,
+)
 from freehold.backends.reference.cache import BlockCache
 from freehold.backends.reference.model import Floats, ReferenceModel
 from freehold.errors import ConfigError
@@ -98,8 +108,12 @@ class ReferenceBackend:
         """Bytes of the logits of a largest step, which outweigh all other temporaries."""
         return 4 * self._options.max_tokens * self._model.spec.vocab_size
 
-    def submit(self, step: Step) -> None:
-        """Start a step. Raises ValueError if it is malformed."""
+    def submit(self, step: Step, num_steps: int = 1) -> None:
+        """Start a step or a round. Raises ValueError if one is malformed."""
+        for each in steps_of_round(step, num_steps):
+            self._submit_one(each)
+
+    def _submit_one(self, step: Step) -> None:
         self._check(step)
         deferred = frozenset(index for index, row in enumerate(step.rows) if row.deferred)
         pending = _PendingStep(step, deferred)
