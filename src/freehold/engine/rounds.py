@@ -14,9 +14,9 @@ from freehold.sched.plan import StepPlan
 from freehold.sched.request import Request
 from freehold.sched.scheduler import Scheduler
 
-MOST_STEPS = 4
+MOST_STEPS = 6
 
-ROUND_S = 0.012
+ROUND_S = 0.016
 """A round lasts no longer: a reader sees its tokens at once, and whoever comes next waits for two rounds at most."""
 
 LEAST_STEP_S = 0.0005

@@ -62,17 +62,18 @@ class Runner:
         Raises:
             RoundError: this step failed, or one of the round. After any other exception the backend is broken.
         """
+        step_ids, num_inputs = plan.step_ids, plan.num_inputs
         if plan.num_steps > 1:
-            self._backend.wait(plan.step_ids[-1])  # or the thread would wake up after each
+            self._backend.wait(step_ids[-1])  # or the thread would wake up after each
         results: list[StepResult] = []
         failure: StepError | None = None
-        for step_id in plan.step_ids:
+        for step_id in step_ids:
             try:
                 result = self._backend.collect(step_id)
             except StepError as error:
                 failure = failure or error
             else:
-                self._pace.observe(plan.num_inputs, result.run_s)
+                self._pace.observe(num_inputs, result.run_s)
                 if failure is None:
                     results.append(result)
         outcomes = outcomes_of(results)

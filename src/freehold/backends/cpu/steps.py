@@ -22,6 +22,7 @@ _rules: Callable[[RowSampling], Sequence[float]] = attrgetter(
     "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"
 )
 NO_IDS = np.empty(0, dtype=np.int32)
+NO_BIASES = np.empty(0, dtype=np.float64)
 
 NativeLogprobs = tuple[float, int, tuple[tuple[int, float], ...]]
 NativeRow = tuple[list[int], list[int], NDArray[np.float32] | None, bool, list[NativeLogprobs], list[NativeLogprobs]]
@@ -96,9 +97,9 @@ def flatten(step: Step, block_size: int, num_steps: int = 1) -> StepArrays:
         columns=np.asarray(numbers).reshape(-1, NUM_COLUMNS),
         rules=np.asarray(array("d", rules)).reshape(-1, NUM_RULES),
         token_ids=np.asarray(array("i", token_ids)),
-        block_ids=np.concatenate(tables, dtype=np.int32) if tables else NO_IDS,
+        block_ids=tables[0] if len(tables) == 1 else np.concatenate(tables, dtype=np.int32) if tables else NO_IDS,
         more_ids=np.concatenate(more_ids, dtype=np.int32) if more_ids else NO_IDS,
-        biases=np.asarray(array("d", biases)),
+        biases=np.asarray(array("d", biases)) if biases else NO_BIASES,
     )
 
 
