@@ -8,38 +8,16 @@
 #pragma once
 
 #include "kernels/float_tiles.h"
+#include "kernels/int8_inputs.h"
+#include "kernels/int8_row.h"
 #include "kernels/pair_tiles.h"
 #include "kernels/tile.h"
 
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
-// Of a single row: far enough that memory is kept busy by two threads. Half of it costs a tenth of the speed.
+// Of a few rows, or of one with float activations: half of it costs a tenth of the speed.
 constexpr int kPrefetchBytes = 8192;
-
-// One row's quantized activations, and how far the next row's are.
-struct Int8Rows {
-    const std::int8_t* q;
-    const float* scale;
-    const std::int32_t* sums;
-    const float* minimum_sums;
-    int stride, scale_stride, minimum_stride;
-};
-
-template <const Layout& L, int Part>
-FREEHOLD_INLINE Int8Rows int8_rows(const Activations& a, int row) {
-    const std::ptrdiff_t scales = a.stride / Part;
-    const std::ptrdiff_t groups = a.stride / L.group;
-    return {a.q + static_cast<std::ptrdiff_t>(row) * a.stride,
-            a.scale + row * scales,
-            a.sums + row * scales,
-            (L.group == 32 ? a.scaled_sums32 : a.scaled_sums) + row * groups,
-            a.stride,
-            static_cast<int>(scales),
-            static_cast<int>(groups)};
-}
-
-constexpr int log2_of(int power) { return power <= 1 ? 0 : 1 + log2_of(power / 2); }
 
 // Adds a part of a cell, with one activation scale: exact integer dot products, then one multiply-add of both scales.
 template <const Layout& L, int PartInputs, int Part, int Rows, int Vectors>
@@ -49,11 +27,7 @@ FREEHOLD_INLINE void int8_part(Sums<Rows, Vectors>& sums, const TileWeights& w, 
     constexpr int kHighest = L.highest();
     I dots[Rows][Vectors];
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-        I start = i_zero();
-        if constexpr (L.offset != 0) {
-            const I sum = i_set(x.sums[r * x.scale_stride + part]);
-            start = i_sub(start, i_shift_left<log2_of(L.offset)>(sum));
-        }
+        const I start = dot_start<L>(x.sums[r * x.scale_stride + part]);
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { dots[r][v] = start; });
     });
     unrolled<kQuads>([&](auto number) FREEHOLD_INLINE_LAMBDA {
@@ -120,6 +94,8 @@ FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row,
         pair_tile<L, Part, Rows, Vectors>(call, w, row, out);
     } else if constexpr (!L.quantized()) {
         plain_tile<L, Rows, Vectors>(call, w, row, out);
+    } else if constexpr (Part != 0 && Rows == 1) {
+        int8_row<L, Part, Vectors>(call, w, row, out);
     } else if constexpr (Part != 0) {
         int8_tile<L, Part, Rows, Vectors>(call, w, row, out);
     } else {
@@ -155,7 +131,9 @@ FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights
 template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
     const bool single_tile = tile_height<Part != 0>(call.row_end - call.row_begin) == call.row_end - call.row_begin;
-    w.prefetch_distance = single_tile ? kPrefetchBytes : static_cast<std::ptrdiff_t>(w.strip_bytes);
+    const bool one_row = Part != 0 && call.row_end - call.row_begin == 1;
+    const std::ptrdiff_t near = one_row ? kRowPrefetchBytes : kPrefetchBytes;
+    w.prefetch_distance = single_tile ? near : static_cast<std::ptrdiff_t>(w.strip_bytes);
     w.prefetch_lines = w.panel == 0 ? kPrefetchLines<L> : 0;
     for (int row = call.row_begin; row < call.row_end;) {
         const int rows = tile_height<Part != 0>(call.row_end - row);

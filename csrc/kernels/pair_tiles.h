@@ -110,9 +110,11 @@ struct CellSums {
     }
 };
 
+// A cell's scales, and what its minima add.
 template <const Layout& L, int Group, int Rows, int Vectors>
-FREEHOLD_INLINE void pair_cell(Sums<Rows, Vectors>& sums, const PairCell<L, Group, Rows, Vectors>& cell) {
-    I scales[Vectors], minima[Vectors];
+FREEHOLD_INLINE CellSums<L, Rows, Vectors> minima_of(const PairCell<L, Group, Rows, Vectors>& cell,
+                                                     I (&scales)[Vectors]) {
+    I minima[Vectors];
     unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
         const std::uint8_t* integers = cell.w.cell(v, cell.cell) + L.halves_at() + cell.w.panel_of(v) * kLineBytes;
         scales[v] = i_load(integers);
@@ -127,6 +129,61 @@ FREEHOLD_INLINE void pair_cell(Sums<Rows, Vectors>& sums, const PairCell<L, Grou
             }
         });
     });
+    return found;
+}
+
+// A panel's dot products with one row. Each line is loaded once, lines in ascending order: int8_row.h says why.
+template <const Layout& L, int Group>
+FREEHOLD_INLINE void panel_dots(const std::uint8_t* lines, const ActivationRecord<Group>& record,
+                                I (&pairs)[ActivationRecord<Group>::kGroups / 2]) {
+    constexpr int kGroups = ActivationRecord<Group>::kGroups;
+    constexpr int kHighest = L.highest();
+    I dots[kGroups];
+    unrolled<kGroups>([&](auto g) FREEHOLD_INLINE_LAMBDA { dots[g] = i_set(record.starts[g]); });
+    unrolled<L.plane_lines(L.low_bits)>([&](auto number) FREEHOLD_INLINE_LAMBDA {
+        constexpr int kInput = number * kQuad;
+        constexpr int kLow = kInput / Group, kHigh = (kInput + kCellInputs) / Group;
+        constexpr NibbleAt kAt = kHigh % 2 == 0 ? NibbleAt::high : NibbleAt::high_in_place;
+        const I line = i_load(lines + number * kLineBytes);
+        const std::int8_t* x = record.numbers + kInput;
+        dots[kLow] = dot<kHighest>(dots[kLow], nibbles_of<NibbleAt::low>(line), quad<kHighest>(x));
+        dots[kHigh] = dot<kHighest>(dots[kHigh], nibbles_of<kAt>(line), quad<kHighest>(x + kCellInputs));
+    });
+    unrolled<kGroups / 2>([&](auto p) FREEHOLD_INLINE_LAMBDA {
+        constexpr int kShift = (2 * p + 1) * Group < kCellInputs ? 16 : 12;
+        pairs[p] = i_add(i_shift_left<kShift>(dots[2 * p + 1]), dots[2 * p]);
+    });
+}
+
+// The same sums as `pair_cell`'s, of a single row.
+template <const Layout& L, int Group, int Vectors>
+FREEHOLD_INLINE void pair_cell_of_row(Sums<1, Vectors>& sums, const PairCell<L, Group, 1, Vectors>& cell) {
+    const ActivationRecord<Group>& record = cell.record(0);
+    constexpr int kPairs = ActivationRecord<Group>::kGroups / 2;
+    I pairs[Vectors][kPairs];
+    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+        panel_dots<L>(cell.w.cell(v, cell.cell) + cell.w.panel_of(v) * L.panel_bytes(), record, pairs[v]);
+    });
+    I scales[Vectors];
+    CellSums<L, 1, Vectors> found = minima_of(cell, scales);
+    unrolled<kPairs>([&](auto p) FREEHOLD_INLINE_LAMBDA {
+        DotPairs<1, Vectors> dots;
+        I own[Vectors];
+        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+            dots.at[0][v] = pairs[v][p];
+            if constexpr (kPairs == 1) own[v] = scales[v];
+            if constexpr (kPairs == 2) own[v] = p == 0 ? i_low_twice(scales[v]) : i_high_twice(scales[v]);
+        });
+        found.add(dots, own, [&](int) FREEHOLD_INLINE_LAMBDA { return record.scales + 2 * p; });
+    });
+    unrolled<Vectors>([&](auto v)
+                          FREEHOLD_INLINE_LAMBDA { sums.at[0][v] = f_add(sums.at[0][v], f_from_int(found.at[0][v])); });
+}
+
+template <const Layout& L, int Group, int Rows, int Vectors>
+FREEHOLD_INLINE void pair_cell(Sums<Rows, Vectors>& sums, const PairCell<L, Group, Rows, Vectors>& cell) {
+    I scales[Vectors];
+    CellSums<L, Rows, Vectors> found = minima_of(cell, scales);
     constexpr int kQuads = Group / kQuad;
     if constexpr (Group == kCellInputs) {
         using Second = DotSpan<NibbleAt::high_in_place, 0, kQuads, kCellInputs>;
@@ -162,7 +219,12 @@ void pair_tile(const LinearCall& call, const TileWeights& w, int row, float* out
     for (std::size_t block = L.units_bytes(); block < w.strip_bytes; block += L.block_bytes()) {
         const CellAt at = cell_at<L>(block, 0);
         w.prefetch(at);
-        pair_cell<L, Group, Rows, Vectors>(sums, {w, at.cell, records, stride});
+        const PairCell<L, Group, Rows, Vectors> cell{w, at.cell, records, stride};
+        if constexpr (Rows == 1) {
+            pair_cell_of_row(sums, cell);
+        } else {
+            pair_cell(sums, cell);
+        }
         records += sizeof(ActivationRecord<Group>);
     }
     F units[Vectors];
