@@ -3,7 +3,7 @@
 //
 // float activations: see float_tiles.h.
 // int8 activations: per group, ascending, one multiply-add of the minimum (if any); then for each of its parts that has
-//     one activation scale an exact integer dot product and one multiply-add of the scales.
+//     one activation scale an exact integer dot product and one multiply-add of the scales. One row: see int8_row.h.
 // int8 activations and integer scales: see pair_tiles.h.
 #pragma once
 
