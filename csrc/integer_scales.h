@@ -79,11 +79,11 @@ struct ActivationRecord {
 static_assert(sizeof(ActivationRecord<32>) == 80);
 static_assert(sizeof(ActivationRecord<16>) == 92);
 
-constexpr int record_bytes(int group) {
+FREEHOLD_INLINE constexpr int record_bytes(int group) {
     return static_cast<int>(group == 32 ? sizeof(ActivationRecord<32>) : sizeof(ActivationRecord<16>));
 }
 // Of a row of `stride` inputs, a multiple of 32.
-constexpr std::ptrdiff_t records_stride(int stride, int group) {
+FREEHOLD_INLINE constexpr std::ptrdiff_t records_stride(int stride, int group) {
     return std::ptrdiff_t{round_up(stride, kPairInputs) / kPairInputs} * record_bytes(group);
 }
 
