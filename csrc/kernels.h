@@ -232,7 +232,7 @@ struct KernelTable {
 
     // A head for int8 keys, int8_query_bytes of it: in integers, its scale times log2(e) where `bf16_dot` is true.
     void (*quantize_query)(const float* head, int head_dim, std::uint8_t* out);
-    // bf16 of heads times log2(e), (count, out_stride). A row of `out` is readable in pairs.
+    // bf16 of heads times log2(e), (count, out_stride).
     void (*halve_queries)(const HeadRows& heads, std::uint16_t* out, int out_stride);
 
     // Of consecutive positions within one tile, 16 at most. What lies at others stays untouched: other threads may

@@ -34,6 +34,11 @@ FREEHOLD_INLINE void f_store(float* p, F x) {
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
 }
+FREEHOLD_INLINE __m256 load_few8(const float* p, int count) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
+}
+FREEHOLD_INLINE F f_load_few(const float* p, int count) { return {load_few8(p, count), load_few8(p + 8, count - 8)}; }
 FREEHOLD_INLINE F f_add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
 FREEHOLD_INLINE F f_sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 FREEHOLD_INLINE F f_mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }

@@ -36,6 +36,10 @@ FREEHOLD_INLINE F f_zero() { return _mm512_setzero_ps(); }
 FREEHOLD_INLINE F f_set(float x) { return _mm512_set1_ps(x); }
 FREEHOLD_INLINE F f_load(const float* p) { return _mm512_loadu_ps(p); }
 FREEHOLD_INLINE void f_store(float* p, F a) { _mm512_storeu_ps(p, a); }
+// The first `count` lanes, fewer than 16; the others are zeros and their memory isn't read.
+FREEHOLD_INLINE F f_load_few(const float* p, int count) {
+    return _mm512_maskz_loadu_ps(count > 0 ? static_cast<__mmask16>((1u << count) - 1u) : __mmask16{0}, p);
+}
 FREEHOLD_INLINE F f_add(F a, F b) { return _mm512_add_ps(a, b); }
 FREEHOLD_INLINE F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
 FREEHOLD_INLINE F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }

@@ -37,6 +37,11 @@ FREEHOLD_INLINE F f_zero() { return F{}; }
 FREEHOLD_INLINE F f_set(float x) { return F{} + x; }
 FREEHOLD_INLINE F f_load(const float* p) { return load_as<F>(p); }
 FREEHOLD_INLINE void f_store(float* p, F a) { std::memcpy(p, &a, sizeof a); }
+FREEHOLD_INLINE F f_load_few(const float* p, int count) {
+    float lanes[16] = {};
+    for (int i = 0; i < count; ++i) lanes[i] = p[i];
+    return f_load(lanes);
+}
 FREEHOLD_INLINE F f_add(F a, F b) { return a + b; }
 FREEHOLD_INLINE F f_sub(F a, F b) { return a - b; }
 FREEHOLD_INLINE F f_mul(F a, F b) { return a * b; }

@@ -6,12 +6,11 @@
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
-// bf16 of the first `count` elements times `factor`. `out` has room for one more if they are odd, which becomes 0.
+// bf16 of the first `count` elements times `factor`.
 FREEHOLD_INLINE void to_bf16(const float* x, int count, float factor, std::uint16_t* out) {
     int i = 0;
     for (; i + kPanel <= count; i += kPanel) f_store_bf16(out + i, f_mul(f_load(x + i), f_set(factor)));
     for (; i < count; ++i) out[i] = float_to_bf16(x[i] * factor);
-    if (count % 2 != 0) out[count] = 0;
 }
 
 }  // namespace

@@ -17,13 +17,8 @@ FREEHOLD_INLINE I rounded(F x, F factor) {
     return i_sub(f_bits(f_add(f_mul(x, factor), magic)), f_bits(magic));
 }
 
-// The first `count` of 16 lanes, zeros behind them.
-FREEHOLD_INLINE F load_first(const float* p, int count) {
-    if (count >= kPanel) return f_load(p);
-    float lanes[kPanel] = {};
-    for (int i = 0; i < count; ++i) lanes[i] = p[i];
-    return f_load(lanes);
-}
+// The first `count` of 16 lanes, zeros behind them; none if it is negative.
+FREEHOLD_INLINE F load_first(const float* p, int count) { return count >= kPanel ? f_load(p) : f_load_few(p, count); }
 
 // Integers up to `highest` for numbers up to `magnitude`: number * factor, and back by integer * scale.
 struct IntegerScale {
