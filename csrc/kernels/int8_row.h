@@ -10,6 +10,9 @@
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
+// Only a tile of whole strips can read that way. Panel by panel, with AVX2, a first try was slower.
+constexpr bool kAscending = kStripVectors * kPanel == kStrip;
+
 // Bridges the borders of pages, where a processor's own fetching ahead stops. Prefetches half a page ahead disturb it:
 // two threads that jump from matrix to matrix lose a tenth by 2 KiB, and whoever reads on and on a third by 4 KiB.
 constexpr int kRowPrefetchBytes = 1024;

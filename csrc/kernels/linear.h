@@ -94,7 +94,7 @@ FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row,
         pair_tile<L, Part, Rows, Vectors>(call, w, row, out);
     } else if constexpr (!L.quantized()) {
         plain_tile<L, Rows, Vectors>(call, w, row, out);
-    } else if constexpr (Part != 0 && Rows == 1) {
+    } else if constexpr (Part != 0 && Rows == 1 && kAscending) {
         int8_row<L, Part, Vectors>(call, w, row, out);
     } else if constexpr (Part != 0) {
         int8_tile<L, Part, Rows, Vectors>(call, w, row, out);
@@ -132,7 +132,7 @@ template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
     const bool single_tile = tile_height<Part != 0>(call.row_end - call.row_begin) == call.row_end - call.row_begin;
     const bool one_row = Part != 0 && call.row_end - call.row_begin == 1;
-    const std::ptrdiff_t near = one_row ? kRowPrefetchBytes : kPrefetchBytes;
+    const std::ptrdiff_t near = kAscending && one_row ? kRowPrefetchBytes : kPrefetchBytes;
     w.prefetch_distance = single_tile ? near : static_cast<std::ptrdiff_t>(w.strip_bytes);
     w.prefetch_lines = w.panel == 0 ? kPrefetchLines<L> : 0;
     for (int row = call.row_begin; row < call.row_end;) {
