@@ -4,3 +4,5 @@
 
 #define FREEHOLD_INLINE inline __attribute__((always_inline))
 #define FREEHOLD_INLINE_LAMBDA __attribute__((always_inline))
+// Parts of a large kernel that have the registers to themselves: inlined, they would share them with the rest.
+#define FREEHOLD_APART __attribute__((noinline))

@@ -195,6 +195,26 @@ FREEHOLD_INLINE void i_store_lanes(void* p, I x, M lanes) {
     _mm256_maskstore_epi32(q, _mm256_castps_si256(lanes.a), x.a);
     _mm256_maskstore_epi32(q + 8, _mm256_castps_si256(lanes.b), x.b);
 }
+// Lane i is x[i], the rest is 0.
+template <int N>
+FREEHOLD_INLINE F f_collect(const float (&x)[N]) {
+    static_assert(N <= 8);
+    const auto at = [&](int i) FREEHOLD_INLINE_LAMBDA { return i < N ? x[i] : 0.0f; };
+    return {_mm256_setr_ps(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)), _mm256_setzero_ps()};
+}
+// Lane i is vector i's result, for up to eight vectors.
+template <int N>
+FREEHOLD_INLINE F f_sum_each(const F (&v)[N]) {
+    float sums[N];
+    for (int i = 0; i < N; ++i) sums[i] = f_sum(v[i]);
+    return f_collect(sums);
+}
+template <int N>
+FREEHOLD_INLINE F f_highest_each(const F (&v)[N]) {
+    float highest[N];
+    for (int i = 0; i < N; ++i) highest[i] = f_highest(v[i]);
+    return f_collect(highest);
+}
 FREEHOLD_INLINE I i_quads(int a, int b, int c, int d) {
     return {_mm256_setr_epi32(a, a, a, a, b, b, b, b), _mm256_setr_epi32(c, c, c, c, d, d, d, d)};
 }

@@ -143,6 +143,13 @@ FREEHOLD_INLINE void i_store_bytes_of_lanes(void* p, I a, unsigned bytes) {
     _mm512_mask_storeu_epi8(p, 0x1111111111111111u * std::uint64_t{bytes}, a);
 }
 FREEHOLD_INLINE void i_store_lanes(void* p, I a, M lanes) { _mm512_mask_storeu_epi32(p, lanes, a); }
+// Lane i is x[i], the rest is 0. Without a detour through memory, which would have to wait for the stores.
+template <int N>
+FREEHOLD_INLINE F f_collect(const float (&x)[N]) {
+    static_assert(N <= 8);
+    const auto at = [&](int i) FREEHOLD_INLINE_LAMBDA { return i < N ? x[i] : 0.0f; };
+    return _mm512_zextps256_ps512(_mm256_setr_ps(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)));
+}
 // Reduces four vectors at once: lanes 4 n to 4 n + 3 are vector n's result.
 template <class Join>
 FREEHOLD_INLINE I i_join4(I a, I b, I c, I d, Join&& join) {
@@ -154,6 +161,27 @@ FREEHOLD_INLINE I i_join4(I a, I b, I c, I d, Join&& join) {
 }
 FREEHOLD_INLINE I i_sum4(I a, I b, I c, I d) { return i_join4(a, b, c, d, i_add); }
 FREEHOLD_INLINE I i_highest4(I a, I b, I c, I d) { return i_join4(a, b, c, d, i_max); }
+// Lane i is vector i's result, for up to eight vectors.
+template <int N, class Join>
+FREEHOLD_INLINE F f_join_each(const F (&v)[N], Join&& join) {
+    static_assert(N <= 8);
+    const auto bits_join = [&](I a, I b)
+                               FREEHOLD_INLINE_LAMBDA { return f_bits(join(f_from_bits(a), f_from_bits(b))); };
+    const auto at = [&](int i) FREEHOLD_INLINE_LAMBDA { return f_bits(v[i < N ? i : N - 1]); };
+    const I first = i_join4(at(0), at(1), at(2), at(3), bits_join);
+    const I index = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    if constexpr (N <= 4) return f_from_bits(_mm512_permutexvar_epi32(index, first));
+    const I second = i_join4(at(4), at(5), at(6), at(7), bits_join);
+    return f_from_bits(_mm512_permutex2var_epi32(first, index, second));
+}
+template <int N>
+FREEHOLD_INLINE F f_sum_each(const F (&v)[N]) {
+    return f_join_each(v, f_add);
+}
+template <int N>
+FREEHOLD_INLINE F f_highest_each(const F (&v)[N]) {
+    return f_join_each(v, f_max);
+}
 // Lanes 4 Number to 4 Number + 3, four times.
 template <int Number>
 FREEHOLD_INLINE F f_repeat4(F a) {

@@ -150,6 +150,26 @@ FREEHOLD_INLINE void i_store_lanes(void* p, I a, M lanes) {
         if (lanes[i] != 0) std::memcpy(static_cast<std::int32_t*>(p) + i, &lane, sizeof lane);
     }
 }
+// Lane i is x[i], the rest is 0.
+template <int N>
+FREEHOLD_INLINE F f_collect(const float (&x)[N]) {
+    F all{};
+    for (int i = 0; i < N; ++i) all[i] = x[i];
+    return all;
+}
+// Lane i is vector i's result.
+template <int N>
+FREEHOLD_INLINE F f_sum_each(const F (&v)[N]) {
+    F all{};
+    for (int i = 0; i < N; ++i) all[i] = f_sum(v[i]);
+    return all;
+}
+template <int N>
+FREEHOLD_INLINE F f_highest_each(const F (&v)[N]) {
+    F all{};
+    for (int i = 0; i < N; ++i) all[i] = f_highest(v[i]);
+    return all;
+}
 FREEHOLD_INLINE I i_quads(int a, int b, int c, int d) { return I{a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}; }
 FREEHOLD_INLINE I i_sum4(I a, I b, I c, I d) { return i_quads(i_sum(a), i_sum(b), i_sum(c), i_sum(d)); }
 FREEHOLD_INLINE I i_highest4(I a, I b, I c, I d) {

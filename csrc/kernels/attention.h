@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "kernels/attention_bf16_dot.h"
 #include "kernels/attention_float.h"
 #include "kernels/attention_int8.h"
 
@@ -25,10 +26,8 @@ void attend_tile(QueryTile<form, Queries>& tile, const PieceView& piece, const K
         score_tiles<form, Queries, kScoreVectors>(tile, piece, t, kv.head_dim, pump);
     }
     for (; t < last; ++t) score_tiles<form, Queries, 1>(tile, piece, t, kv.head_dim, pump);
-    float maxima[Queries], sums[Queries];
-    soften(tile, piece, maxima, sums, pump);
-    Joins<Queries> joins;
-    join_headers(tile, maxima, sums, joins);
+    Joins joins;
+    soften(tile, piece, joins, pump);
     constexpr int kWide = kScoreVectors;
     int element = 0;
     for (; element + kWide * kPanel <= kv.value_stride; element += kWide * kPanel) {
@@ -39,83 +38,50 @@ void attend_tile(QueryTile<form, Queries>& tile, const PieceView& piece, const K
     }
 }
 
-// What query `token` of a call sees of a piece, counted from the piece's start; nothing if low >= high.
-struct Seen {
-    int low, high;
-};
-
-FREEHOLD_INLINE Seen seen_by(const AttendCall& call, int token, int piece_pos) {
-    const int pos = call.first_pos + token;
-    const int oldest = call.window > pos ? 0 : pos - call.window + 1;
-    const int low = oldest > piece_pos ? oldest - piece_pos : 0;
-    const int high = pos + 1 - piece_pos < kPiece ? pos + 1 - piece_pos : kPiece;
-    return {low, high};
-}
-
-// Queries first, first + 1, ... of the call, all of which see something of the piece.
-template <Form form, int Queries>
-FREEHOLD_INLINE void attend_queries(const AttendCall& call, PieceView& piece, int piece_pos, int first, float* states,
-                                    Pump& pump) {
-    QueryTile<form, Queries> tile;
-    piece.low = piece.common_high = kPiece;
-    piece.high = piece.common_low = 0;
-    int token = first / call.num_heads, head = first % call.num_heads;
-    for (int q = 0; q < Queries; ++q) {
-        if constexpr (form == Form::int8) {
-            tile.query[q] = call.int8_queries + token * call.int8_stride + head * int8_query_bytes(call.kv.head_dim);
-        } else {
-            const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(token) * call.query_stride + head * call.kv.head_dim;
-            if constexpr (form == Form::bf16_dot) {
-                tile.query[q] = call.half_queries + at;
-            } else {
-                tile.query[q] = call.queries + at;
-            }
-        }
-        tile.state[q] = states + static_cast<std::ptrdiff_t>(first + q) * partial_stride(call.kv.value_stride);
-        const Seen seen = seen_by(call, token, piece_pos);
-        tile.low[q] = seen.low;
-        tile.high[q] = seen.high;
-        piece.low = piece.low < seen.low ? piece.low : seen.low;
-        piece.high = piece.high > seen.high ? piece.high : seen.high;
-        piece.common_low = piece.common_low > seen.low ? piece.common_low : seen.low;
-        piece.common_high = piece.common_high < seen.high ? piece.common_high : seen.high;
-        if (++head == call.num_heads) ++token, head = 0;
-    }
-    attend_tile<form, Queries>(tile, piece, call.kv, pump);
-}
-
 // The next `left` queries in as few tiles as possible.
 template <Form form, int Queries>
-FREEHOLD_INLINE int attend_most(const AttendCall& call, PieceView& piece, int piece_pos, int first, int left,
-                                float* states, Pump& pump) {
+FREEHOLD_INLINE int attend_most(QueryWalk& walk, PieceView& piece, int left, Pump& pump) {
     if constexpr (Queries > 1) {
-        if (left < Queries) return attend_most<form, Queries - 1>(call, piece, piece_pos, first, left, states, pump);
+        if (left < Queries) return attend_most<form, Queries - 1>(walk, piece, left, pump);
     }
-    attend_queries<form, Queries>(call, piece, piece_pos, first, states, pump);
+    QueryTile<form, Queries> tile;
+    point_at(tile, piece, walk);
+    attend_tile<form, Queries>(tile, piece, walk.call().kv, pump);
     return Queries;
 }
 
 template <Form form>
 void attend_form(const AttendCall& call, int piece_index, float* states) {
-    const int piece_pos = piece_index * kPiece;
     PieceView piece{};
+    piece.pos = piece_index * kPiece;
     int begin = 0, end = call.num_tokens;  // tokens that see something
-    while (begin < end && seen_by(call, begin, piece_pos).high <= 0) ++begin;
+    while (begin < end && seen_by(call, begin, piece.pos).high <= 0) ++begin;
     while (end > begin) {
-        const Seen seen = seen_by(call, end - 1, piece_pos);
+        const Seen seen = seen_by(call, end - 1, piece.pos);
         if (seen.low < seen.high) break;
         --end;
     }
     if (begin == end) return;
-    const int high = seen_by(call, end - 1, piece_pos).high;
-    TileWalk walk(call.kv, piece_pos);
-    for (int t = 0; t * kTilePositions < high; ++t, walk.advance()) {
-        piece.keys[t] = walk.keys();
-        piece.values[t] = walk.values();
+    const Seen by_first = seen_by(call, begin, piece.pos), by_last = seen_by(call, end - 1, piece.pos);
+    piece.low = by_first.low;
+    piece.common_high = by_first.high;
+    piece.common_low = by_last.low;
+    piece.high = by_last.high;
+    TileWalk tiles(call.kv, piece.pos);
+    for (int t = 0; t * kTilePositions < piece.high; ++t, tiles.advance()) {
+        piece.keys[t] = tiles.keys();
+        piece.values[t] = tiles.values();
     }
     Pump pump(call.ahead);
-    for (int first = begin * call.num_heads, last = end * call.num_heads; first < last;) {
-        first += attend_most<form, kMaxQueryTile>(call, piece, piece_pos, first, last - first, states, pump);
+    QueryWalk walk(call, begin, states);
+    const int num_queries = (end - begin) * call.num_heads;
+    if constexpr (form == Form::bf16_dot) {
+        attend_in_pairs<kMaxQueryTile>(walk, piece, num_queries, pump);
+    } else {
+        for (int left = num_queries; left > 0;) {
+            PieceView part = piece;
+            left -= attend_most<form, kMaxQueryTile>(walk, part, left, pump);
+        }
     }
     pump.finish();
 }
@@ -140,10 +106,10 @@ FREEHOLD_INLINE void fold_form(float* state, const float* piece, int num_queries
     const int stride = partial_stride(value_stride);
     for (int q = 0; q < num_queries; ++q, state += stride, piece += stride) {
         if (piece[0] == -kInfinity) continue;
-        QueryTile<form, 1> tile;
-        tile.state[0] = state;
-        Joins<1> joins;
-        join_headers(tile, piece, piece + 1, joins);
+        float* const states[1] = {state};
+        Joins joins;
+        join_maxima<form>(states, f_set(piece[0]), joins);
+        join_sums(states, f_set(piece[1]), joins);
         for (int i = kPartialHeader; i < stride; i += kPanel) {
             const F values[1] = {f_load(piece + i)};
             join_values<1>(state + i, joins.keep[0], joins.join[0], values);

@@ -1,4 +1,4 @@
-// Attention over float32 and bf16 keys and values. See kernels/attention.h.
+// Attention over float32 and bf16 keys and values in float32. See kernels/attention.h.
 #pragma once
 
 #include "kernels.h"
@@ -19,26 +19,11 @@ struct Accumulators {
         const F all = f_set(factor);
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = f_fma(all, vectors[v], at[q][v]); });
     }
-    // Pairs of bf16, the same pair of `factors` in every lane.
-    FREEHOLD_INLINE void add_pair(int q, const std::uint16_t* factors, const I (&lines)[Vectors]) {
-        int pair;
-        std::memcpy(&pair, factors, sizeof pair);
-        const I all = i_set(pair);
-        unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { at[q][v] = f_dot_bf16(at[q][v], lines[v], all); });
-    }
 };
-
-template <int Vectors>
-FREEHOLD_INLINE void widen(const I (&lines)[Vectors], F (&even)[Vectors], F (&odd)[Vectors]) {
-    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-        even[v] = f_bf16_even(lines[v]);
-        odd[v] = f_bf16_odd(lines[v]);
-    });
-}
 
 // Scores of key tiles `first`, first + 1, ...
 template <Form form, int Queries, int Vectors>
-    requires(form != Form::int8)
+    requires(form == Form::f32 || form == Form::bf16)
 FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView& piece, int first, int head_dim,
                                  Pump& pump) {
     Accumulators<Queries, Vectors> sums;
@@ -55,18 +40,16 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
         std::ptrdiff_t line = 0;
         for (int e = 0; e < head_dim; e += 2, line += kLineBytes) {
             pump.fetch<Pump::kWhileReading>();
-            I keys[Vectors];
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { keys[v] = i_load(piece.keys[first + v] + line); });
-            if constexpr (form == Form::bf16_dot) {
-                unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums.add_pair(q, tile.query[q] + e, keys); });
-            } else {
-                F even[Vectors], odd[Vectors];
-                widen(keys, even, odd);
-                unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
-                    sums.add(q, tile.query[q][e], even);
-                    if (e + 1 < head_dim) sums.add(q, tile.query[q][e + 1], odd);
-                });
-            }
+            F even[Vectors], odd[Vectors];
+            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
+                const I keys = i_load(piece.keys[first + v] + line);
+                even[v] = f_bf16_even(keys);
+                odd[v] = f_bf16_odd(keys);
+            });
+            unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+                sums.add(q, tile.query[q][e], even);
+                if (e + 1 < head_dim) sums.add(q, tile.query[q][e + 1], odd);
+            });
         }
     }
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
@@ -76,48 +59,35 @@ FREEHOLD_INLINE void score_tiles(QueryTile<form, Queries>& tile, const PieceView
     });
 }
 
-FREEHOLD_INLINE float total_of(F lanes) { return f_sum(lanes); }
-
-template <Form>
-struct WeightSum {
-    F sum = f_zero();
-};
-template <>
-struct WeightSum<Form::bf16_dot> {
-    HalfSum sum;
-};
-
-// Scores → weights, exp(score - maximum), 0 where a query sees nothing; each query's maximum, and the sum of its
-// weights as they are used.
+// Scores → weights, exp(score - maximum), 0 where a query sees nothing. Joins the maxima and the sums of the weights.
 template <Form form, int Queries>
-    requires(form != Form::int8)
-FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
-                            float (&sums)[Queries], Pump& pump) {
+    requires(form == Form::f32 || form == Form::bf16)
+FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, Joins& joins, Pump& pump) {
     const int first = piece.low / kTilePositions * kTilePositions;
-    F maximum[Queries];
-    WeightSum<form> total[Queries];
-    find_maxima(tile, piece, maxima, pump);
-    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { maximum[q] = f_set(maxima[q]); });
+    alignas(64) float maxima[kPanel];
+    const F found = find_maxima(tile, piece, pump);
+    f_store(maxima, found);
+    join_maxima<form>(tile.state, found, joins);
+    F maximum[Queries], total[Queries];
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
+        maximum[q] = f_set(maxima[q]);
+        total[q] = f_zero();
+    });
     for (int pos = first; pos < piece.high; pos += kTilePositions) {
         pump.fetch<Pump::kWhileSoftening>();
         unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
             const F weight = f_softmax_exp<form>(f_sub(f_load(tile.weights[q] + pos), maximum[q]));
-            if constexpr (form == Form::bf16_dot) {
-                add_halves(total[q].sum, tile.halves(q) + pos, weight);
-            } else {
-                f_store(tile.weights[q] + pos, weight);
-                total[q].sum = f_add(total[q].sum, weight);
-            }
+            f_store(tile.weights[q] + pos, weight);
+            total[q] = f_add(total[q], weight);
         });
     }
-    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums[q] = total_of(total[q].sum); });
+    join_sums(tile.state, f_sum_each(total), joins);
 }
 
 // Values of two positions of a tile, in vectors of 16 elements from the one at `at` on.
 template <Form form, int Vectors>
 struct ValuePair {
-    I lines[Vectors];               // bf16: both positions in each lane
-    F even[Vectors], odd[Vectors];  // otherwise
+    F even[Vectors], odd[Vectors];
 
     FREEHOLD_INLINE ValuePair(const std::uint8_t* at, int stride) {
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
@@ -126,21 +96,18 @@ struct ValuePair {
                 even[v] = f_load(floats);
                 odd[v] = f_load(floats + stride);
             } else {
-                lines[v] = i_load(at + v * kLineBytes);
+                const I line = i_load(at + v * kLineBytes);
+                even[v] = f_bf16_even(line);
+                odd[v] = f_bf16_odd(line);
             }
         });
-        if constexpr (form == Form::bf16) widen(lines, even, odd);
     }
     // Adds both to query q's sums.
     template <int Queries>
     FREEHOLD_INLINE void add_to(Accumulators<Queries, Vectors>& sums, const QueryTile<form, Queries>& tile, int q,
                                 int pos) const {
-        if constexpr (form == Form::bf16_dot) {
-            sums.add_pair(q, tile.halves(q) + pos, lines);
-        } else {
-            sums.add(q, tile.weights[q][pos], even);
-            sums.add(q, tile.weights[q][pos + 1], odd);
-        }
+        sums.add(q, tile.weights[q][pos], even);
+        sums.add(q, tile.weights[q][pos + 1], odd);
     }
     // Adds what query q sees of them: the rest may never have been written.
     template <int Queries>
@@ -148,22 +115,15 @@ struct ValuePair {
                                   int pos) const {
         const bool sees_even = pos >= tile.low[q] && pos < tile.high[q];
         const bool sees_odd = pos + 1 >= tile.low[q] && pos + 1 < tile.high[q];
-        if constexpr (form == Form::bf16_dot) {
-            const I seen = i_set(static_cast<int>((sees_even ? 0xffffu : 0u) | (sees_odd ? 0xffff0000u : 0u)));
-            I rest[Vectors];
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA { rest[v] = i_and(lines[v], seen); });
-            sums.add_pair(q, tile.halves(q) + pos, rest);
-        } else {
-            if (sees_even) sums.add(q, tile.weights[q][pos], even);
-            if (sees_odd) sums.add(q, tile.weights[q][pos + 1], odd);
-        }
+        if (sees_even) sums.add(q, tile.weights[q][pos], even);
+        if (sees_odd) sums.add(q, tile.weights[q][pos + 1], odd);
     }
 };
 
 template <Form form, int Queries, int Vectors>
-    requires(form != Form::int8)
-FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece,
-                                const Joins<Queries>& joins, int element, int stride, Pump& pump) {
+    requires(form == Form::f32 || form == Form::bf16)
+FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece, const Joins& joins,
+                                int element, int stride, Pump& pump) {
     // Elements of float32 stand one position after the other, others in pairs of positions.
     constexpr int kElementBytes = 4;
     const std::ptrdiff_t pair_bytes = stride * kElementBytes * (form == Form::f32 ? 2 : 1);

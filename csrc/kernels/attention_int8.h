@@ -142,12 +142,14 @@ FREEHOLD_INLINE void quantize_weights(QueryTile<Form::int8, Queries>& tile, cons
 // Scores → weights, as for the other forms; the sums are those of the weights before they become integers.
 template <Form form, int Queries>
     requires(form == Form::int8)
-FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
-                            float (&sums)[Queries], Pump& pump) {
+FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& piece, Joins& joins, Pump& pump) {
     const int first = piece.low / kTilePositions * kTilePositions;
+    alignas(64) float maxima[kPanel];
+    const F found = find_maxima(tile, piece, pump);
+    f_store(maxima, found);
+    join_maxima<form>(tile.state, found, joins);
     F maximum[Queries], total[Queries];
     I largest[Queries];
-    find_maxima(tile, piece, maxima, pump);
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA {
         maximum[q] = f_set(maxima[q]);
         total[q] = f_zero();
@@ -166,14 +168,14 @@ FREEHOLD_INLINE void soften(QueryTile<form, Queries>& tile, const PieceView& pie
             largest[q] = i_max(largest[q], magnitude_bits(scaled));
         });
     }
-    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { sums[q] = f_sum(total[q]); });
+    join_sums(tile.state, f_sum_each(total), joins);
     quantize_weights(tile, piece, first, largest);
 }
 
 template <Form form, int Queries, int Vectors>
     requires(form == Form::int8)
-FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece,
-                                const Joins<Queries>& joins, int element, int stride, Pump& pump) {
+FREEHOLD_INLINE void add_values(const QueryTile<form, Queries>& tile, const PieceView& piece, const Joins& joins,
+                                int element, int stride, Pump& pump) {
     constexpr int kTileQuads = kTilePositions / kQuad;
     const auto line = [&](int i, int v) FREEHOLD_INLINE_LAMBDA {
         const std::uint8_t* quads = piece.values[i / kTileQuads] + kScaleBytes;

@@ -95,7 +95,8 @@ class Pump {
 struct PieceView {
     const std::uint8_t* keys[kTiles];
     const std::uint8_t* values[kTiles];
-    int low, high;                // positions that some query sees, counted from the piece's start
+    int pos;                      // of its start
+    int low, high;                // positions that some query sees, counted from there
     int common_low, common_high;  // those that every query sees
 };
 
@@ -111,11 +112,9 @@ struct QueryTile<Form::bf16_dot, Queries> {
     const std::uint16_t* query[Queries];
     float* state[Queries];
     int low[Queries], high[Queries];
-    alignas(64) float weights[Queries][kPiece];  // scores; then the first half of a row holds weights in bf16
-    FREEHOLD_INLINE std::uint16_t* halves(int q) { return reinterpret_cast<std::uint16_t*>(weights[q]); }
-    FREEHOLD_INLINE const std::uint16_t* halves(int q) const {
-        return reinterpret_cast<const std::uint16_t*>(weights[q]);
-    }
+    alignas(64) float scores[Queries][kPiece];  // minus infinity where a query sees nothing
+    alignas(64) float maxima[kPanel];           // of these
+    alignas(64) std::uint16_t weights[Queries][kPiece];
 };
 
 // Queries and weights are integers of 15 and 14 bits, in two planes of bytes: 128 * high + low.
@@ -129,6 +128,75 @@ struct QueryTile<Form::int8, Queries> {
     float weight_scale[Queries];                         // of these
     int weight_bias[Queries];                            // 128 * their sum
 };
+
+// What query `token` of a call sees of a piece, counted from the piece's start; nothing if low >= high.
+struct Seen {
+    int low, high;
+};
+
+FREEHOLD_INLINE Seen seen_by(const AttendCall& call, int token, int piece_pos) {
+    const int pos = call.first_pos + token;
+    const int oldest = call.window > pos ? 0 : pos - call.window + 1;
+    const int low = oldest > piece_pos ? oldest - piece_pos : 0;
+    const int high = pos + 1 - piece_pos < kPiece ? pos + 1 - piece_pos : kPiece;
+    return {low, high};
+}
+
+// The queries of a call, one after the other, and their states.
+class QueryWalk {
+  public:
+    FREEHOLD_INLINE QueryWalk(const AttendCall& call, int token, float* states)
+        : call_(call), token_(token), state_(states) {
+        state_ += std::ptrdiff_t{token} * call.num_heads * partial_stride(call.kv.value_stride);
+    }
+    FREEHOLD_INLINE const AttendCall& call() const { return call_; }
+    FREEHOLD_INLINE int token() const { return token_; }
+    FREEHOLD_INLINE float* state() const { return state_; }
+    template <Form form>
+    FREEHOLD_INLINE auto query() const {
+        if constexpr (form == Form::int8) {
+            return call_.int8_queries + token_ * call_.int8_stride + head_ * int8_query_bytes(call_.kv.head_dim);
+        } else {
+            const std::ptrdiff_t at = std::ptrdiff_t{token_} * call_.query_stride + head_ * call_.kv.head_dim;
+            if constexpr (form == Form::bf16_dot) {
+                return call_.half_queries + at;
+            } else {
+                return call_.queries + at;
+            }
+        }
+    }
+    FREEHOLD_INLINE void advance() {
+        state_ += partial_stride(call_.kv.value_stride);
+        if (++head_ == call_.num_heads) ++token_, head_ = 0;
+    }
+
+  private:
+    const AttendCall& call_;
+    int token_, head_ = 0;
+    float* state_;
+};
+
+// Makes a tile of the walk's next queries, all of which see something of the piece.
+template <Form form, int Queries>
+FREEHOLD_INLINE void point_at(QueryTile<form, Queries>& tile, PieceView& piece, QueryWalk& walk) {
+    const bool all_whole = piece.common_low == 0 && piece.common_high == kPiece;  // for every query of the call
+    if (!all_whole) {
+        piece.low = piece.common_high = kPiece;
+        piece.high = piece.common_low = 0;
+    }
+    for (int q = 0; q < Queries; ++q, walk.advance()) {
+        tile.query[q] = walk.query<form>();
+        tile.state[q] = walk.state();
+        if (all_whole) continue;
+        const Seen seen = seen_by(walk.call(), walk.token(), piece.pos);
+        tile.low[q] = seen.low;
+        tile.high[q] = seen.high;
+        piece.low = piece.low < seen.low ? piece.low : seen.low;
+        piece.high = piece.high > seen.high ? piece.high : seen.high;
+        piece.common_low = piece.common_low > seen.low ? piece.common_low : seen.low;
+        piece.common_high = piece.common_high < seen.high ? piece.common_high : seen.high;
+    }
+}
 
 template <Form form>
 FREEHOLD_INLINE F f_softmax_exp(F x) {
@@ -165,10 +233,9 @@ FREEHOLD_INLINE void raise_maxima(QueryTile<form, Queries>& tile, int pos, F (&h
     });
 }
 
-// Each query's highest score; those that it doesn't see become minus infinity.
+// Each query's highest score, one a lane; scores that it doesn't see become minus infinity.
 template <Form form, int Queries>
-FREEHOLD_INLINE void find_maxima(QueryTile<form, Queries>& tile, const PieceView& piece, float (&maxima)[Queries],
-                                 Pump& pump) {
+FREEHOLD_INLINE F find_maxima(QueryTile<form, Queries>& tile, const PieceView& piece, Pump& pump) {
     F highest[Queries];
     unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { highest[q] = f_set(-kInfinity); });
     for (int pos = piece.low / kTilePositions * kTilePositions; pos < piece.high; pos += kTilePositions) {
@@ -179,34 +246,33 @@ FREEHOLD_INLINE void find_maxima(QueryTile<form, Queries>& tile, const PieceView
             raise_maxima<false>(tile, pos, highest);
         }
     }
-    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { maxima[q] = f_highest(highest[q]); });
+    return f_highest_each(highest);
 }
 
-// How the piece joins what a query has so far: state = state * keep + piece * join.
-template <int Queries>
+// How the piece joins what queries have so far: state = state * keep + piece * join. One lane a query.
 struct Joins {
-    float keep[Queries], join[Queries];
+    alignas(64) float keep[kPanel], join[kPanel];
 };
 
-// Both factors for up to 16 queries at once, and their new maxima and sums.
+// Both factors, and the states' new maxima.
 template <Form form, int Queries>
-FREEHOLD_INLINE void join_headers(QueryTile<form, Queries>& tile, const float* maxima, const float* sums,
-                                  Joins<Queries>& joins) {
-    alignas(64) float lanes[4][kPanel] = {};
-    for (int q = 0; q < Queries; ++q) {
-        const float old = tile.state[q][0];
-        const float maximum = old > maxima[q] ? old : maxima[q];
-        lanes[0][q] = old - maximum;
-        lanes[1][q] = maxima[q] - maximum;
-        tile.state[q][0] = maximum;
-    }
-    f_store(lanes[2], f_softmax_exp<form>(f_load(lanes[0])));
-    f_store(lanes[3], f_softmax_exp<form>(f_load(lanes[1])));
-    for (int q = 0; q < Queries; ++q) {
-        joins.keep[q] = lanes[2][q];
-        joins.join[q] = lanes[3][q];
-        tile.state[q][1] = tile.state[q][1] * joins.keep[q] + sums[q] * joins.join[q];
-    }
+FREEHOLD_INLINE void join_maxima(float* const (&state)[Queries], F maxima, Joins& joins) {
+    float old[Queries];
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { old[q] = state[q][0]; });
+    const F before = f_collect(old), after = f_max(before, maxima);
+    f_store(joins.keep, f_softmax_exp<form>(f_sub(before, after)));
+    f_store(joins.join, f_softmax_exp<form>(f_sub(maxima, after)));
+    alignas(64) float lanes[kPanel];
+    f_store(lanes, after);
+    unrolled<Queries>([&](auto q) FREEHOLD_INLINE_LAMBDA { state[q][0] = lanes[q]; });
+}
+
+template <int Queries>
+FREEHOLD_INLINE void join_sums(float* const (&state)[Queries], F sums, const Joins& joins) {
+    alignas(64) float lanes[kPanel];
+    f_store(lanes, sums);
+    unrolled<Queries>(
+        [&](auto q) FREEHOLD_INLINE_LAMBDA { state[q][1] = state[q][1] * joins.keep[q] + lanes[q] * joins.join[q]; });
 }
 
 template <int Vectors>

@@ -7,11 +7,11 @@ namespace {
 
 constexpr bool kBf16Dot = false;
 
-struct HalfSum {};
-FREEHOLD_INLINE void add_halves(HalfSum&, std::uint16_t*, F) {}
-FREEHOLD_INLINE float total_of(HalfSum) { return 0.0f; }
 FREEHOLD_INLINE F f_dot_bf16(F sum, I, I) { return sum; }
+FREEHOLD_INLINE void f_store_halves(std::uint16_t*, F) {}
+FREEHOLD_INLINE F f_sum_halves64(const std::uint16_t*) { return f_zero(); }
 FREEHOLD_INLINE F f_exp2(F x) { return x; }
+FREEHOLD_INLINE F f_exp2_for_bf16(F x) { return x; }
 
 }  // namespace
 }  // namespace freehold::FREEHOLD_ISA
