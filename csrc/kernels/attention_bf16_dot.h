@@ -31,8 +31,13 @@ class Softening {
         f_store_halves(weights_ + next_ * kPanel, weight);
         ++next_;
     }
-    FREEHOLD_INLINE void finish() {
-        while (next_ != end_) step();
+    // All that are left; meanwhile memory is asked for `Lines` lines a vector.
+    template <int Lines>
+    FREEHOLD_INLINE void finish(Pump& pump) {
+        while (next_ != end_) {
+            pump.fetch<Lines>();
+            step();
+        }
     }
 
   private:
@@ -196,7 +201,7 @@ void attend_in_pairs(QueryWalk& walk, const PieceView& piece, int num_queries, P
             score(now.tile, now.piece, kv.head_dim, now.joins, softening, pump);
             num_queries -= Queries;
         }
-        softening.finish();
+        softening.finish<Pump::kWhileWeighing / Queries>(pump);
         if (earlier != nullptr) add_weights(earlier->tile, earlier->piece, earlier->joins, kv.value_stride, pump);
         if (!more) break;
         softening = Softening(now.tile);

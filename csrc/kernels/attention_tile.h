@@ -49,6 +49,8 @@ class Pump {
   public:
     // Lines to fetch for each four of keys or values that are read, and the rest meanwhile in the softmax.
     static constexpr int kWhileReading = 3, kWhileRaising = 4, kWhileSoftening = 8;
+    // The same as the last two together, for softmax that does one query after the other.
+    static constexpr int kWhileWeighing = kWhileRaising + kWhileSoftening;
 
     FREEHOLD_INLINE explicit Pump(const KvAhead* ahead) {
         if (ahead == nullptr || ahead->first_pos >= ahead->end_pos) return;
