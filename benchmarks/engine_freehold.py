@@ -1,4 +1,5 @@
 """Freehold behind `engine_worker`, through the engine's Python API: token ids in and out, as in llama.cpp's C API.
+Requests are of the class batch, as those of `LLM` are.
 
 python benchmarks/engine_freehold.py MODEL.gguf [--threads 2] [--activations int8] [--kv-cache 1g]
 """
@@ -51,7 +52,7 @@ class Freehold:
         for prompt, times in zip(prompts, arrivals, strict=True):
             self._num_requests += 1
             request_id = RequestId(str(self._num_requests))
-            generate = Generate(request_id=request_id, prompt_ids=tuple(prompt), sampling=sampling)
+            generate = Generate(request_id=request_id, prompt_ids=tuple(prompt), sampling=sampling, service="batch")
             self._engine.submit(generate, lambda event, times=times: listen(times, event))
         for _ in prompts:
             ended.acquire()

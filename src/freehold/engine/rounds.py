@@ -19,6 +19,9 @@ MOST_STEPS = 6
 ROUND_S = 0.016
 """A round lasts no longer: a reader sees its tokens at once, and whoever comes next waits for two rounds at most."""
 
+BATCH_ROUND_S = 0.14
+"""The same of a program that has nothing but batch requests, where nobody reads."""
+
 LEAST_STEP_S = 0.0005
 """Shorter steps wait for the loop, however it goes about it."""
 
@@ -49,7 +52,8 @@ class Rounds:
         if is_forced(Switch.ROUNDS):
             return MOST_STEPS
         step_s = self._pace.newest_s
-        return 1 if step_s < LEAST_STEP_S else min(MOST_STEPS, max(1, int(ROUND_S / step_s)))
+        round_s = ROUND_S if self._scheduler.is_read else BATCH_ROUND_S
+        return 1 if step_s < LEAST_STEP_S else min(MOST_STEPS, max(1, int(round_s / step_s)))
 
 
 def _num_harmless(running: Sequence[Request]) -> int:

@@ -131,6 +131,11 @@ class Scheduler:
         request.is_held, request.held_s = False, self._clock() - request.arrival_s
 
     @property
+    def is_read(self) -> bool:
+        """A request that isn't of the class batch has come since start-up: somebody may wait for a step."""
+        return self._roster.is_read
+
+    @property
     def only_holds(self) -> bool:
         """There is nothing to do but to wait until a request may start."""
         return bool(self.live) and not self.in_flight and all(request.is_held for request in self.live.values())

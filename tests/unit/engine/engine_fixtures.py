@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from freehold.config import EngineConfig
-from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, Tokens
+from freehold.protocol import Event, Finish, Generate, RequestId, Sampling, ServiceClass, Tokens
 
 TIMEOUT_S = 60.0
 
@@ -46,8 +46,21 @@ def scripted_config(**settings: Any) -> EngineConfig:
     return EngineConfig(model_path=Path("/nowhere"), backend="scripted", **settings)
 
 
-def generate(name: str, prompt: tuple[int, ...], *, digests: bool = False, **sampling: Any) -> Generate:
-    return Generate(request_id=RequestId(name), prompt_ids=prompt, sampling=Sampling(**sampling), digests=digests)
+def generate(
+    name: str,
+    prompt: tuple[int, ...],
+    *,
+    digests: bool = False,
+    service: ServiceClass = "interactive",
+    **sampling: Any,
+) -> Generate:
+    return Generate(
+        request_id=RequestId(name),
+        prompt_ids=prompt,
+        sampling=Sampling(**sampling),
+        digests=digests,
+        service=service,
+    )
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

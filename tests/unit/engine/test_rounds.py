@@ -9,10 +9,10 @@ from engine_fixtures import Receiver, generate, scripted_config
 
 from freehold.backends.script import FailStep, Gate, NotFinite, Scripts
 from freehold.engine.client import Engine
-from freehold.engine.rounds import LEAST_STEP_S, MOST_STEPS, OUTPUT_PER_STEP, ROUND_S, Rounds
+from freehold.engine.rounds import BATCH_ROUND_S, LEAST_STEP_S, MOST_STEPS, OUTPUT_PER_STEP, ROUND_S, Rounds
 from freehold.faults import Forced, Switch, armed
 from freehold.kv.blocks import BlockPool
-from freehold.protocol import RequestId
+from freehold.protocol import RequestId, ServiceClass
 from freehold.sched.admission import Limits
 from freehold.sched.pace import StepPace
 from freehold.sched.plan import RowOutcome
@@ -26,12 +26,12 @@ SHORT_S = ROUND_S / (MOST_STEPS + 0.5)
 class Grown:
     """A scheduler whose requests have had some ids, and its rounds."""
 
-    def __init__(self, num_output: int, *requests: dict[str, Any]) -> None:
+    def __init__(self, num_output: int, *requests: dict[str, Any], service: ServiceClass = "interactive") -> None:
         self.pace = StepPace(0.1)
         self.scheduler = Scheduler(BlockPool(200), LIMITS, clock=lambda: 0.0, pace=self.pace)
         self.rounds = Rounds(self.scheduler, self.pace)
         for number, sampling in enumerate(requests):
-            self.scheduler.add(generate(str(number), (5,), max_tokens=900, **sampling))
+            self.scheduler.add(generate(str(number), (5,), max_tokens=900, service=service, **sampling))
         for _ in range(num_output):
             plan = self.scheduler.plan()
             self.scheduler.apply(plan, [RowOutcome([7]) for _ in plan.rows])
@@ -47,6 +47,19 @@ class Grown:
 )
 def test_a_round_has_as_many_steps_as_last_no_longer_than_it_may(step_s: float, num_steps: int) -> None:
     assert Grown(1, {}, {}).num_steps(step_s) == num_steps
+
+
+@pytest.mark.parametrize(("step_s", "num_steps"), [(2 * ROUND_S, 4), (BATCH_ROUND_S / 2.5, 2), (BATCH_ROUND_S, 1)])
+def test_rounds_are_longer_until_somebody_reads(step_s: float, num_steps: int) -> None:
+    assert Grown(1, {}, service="batch").num_steps(step_s) == num_steps
+    assert Grown(1, {}).num_steps(step_s) == 1
+
+
+def test_who_has_read_once_may_come_again() -> None:
+    grown = Grown(1, {}, service="batch")
+    grown.scheduler.add(generate("reader", (5,), max_tokens=1))
+    grown.num_steps(SHORT_S)
+    assert grown.num_steps(2 * ROUND_S) == 1
 
 
 @pytest.mark.parametrize("num_output", [1, OUTPUT_PER_STEP - 1, OUTPUT_PER_STEP, 2 * OUTPUT_PER_STEP, 500])
