@@ -8,18 +8,19 @@ import msgspec
 from freehold.observe.record.format import Header
 from freehold.protocol import Identity
 
-What = Literal["model", "weights", "activations", "kv", "isa", "version", "tokenizer"]
+What = Literal["model", "activations", "kv", "isa", "weights", "version", "tokenizer"]
 
 _NAMES: dict[What, str] = {
     "model": "other model hash",
-    "weights": "other numeric format of weights",
     "activations": "other numeric format of activations",
     "kv": "other numeric format of the KV cache",
     "isa": "other instruction set",
+    "weights": "other numeric format of weights",
     "version": "other version of Freehold",
     "tokenizer": "other tokenizer",
 }
-"""In the order in which they are suspected: whatever hides behind another model hash is looked at first."""
+"""In the order in which they are suspected: whatever hides behind another model hash is looked at first, and what
+weights are packed into follows from activations and instruction set."""
 
 NONDETERMINISM = "real nondeterminism: model, numeric format, instruction set and version are the same"
 
@@ -40,10 +41,10 @@ def changes(header: Header, identity: Identity, tokenizer: str) -> list[Change]:
     """What isn't as it was when a run was recorded, the likeliest cause of other tokens first."""
     pairs: list[tuple[What, str, str]] = [
         ("model", header.info.identity.model, identity.model),
-        ("weights", header.info.identity.weights, identity.weights),
         ("activations", header.info.identity.activations, identity.activations),
         ("kv", header.info.identity.kv, identity.kv),
         ("isa", header.info.identity.isa, identity.isa),
+        ("weights", header.info.identity.weights, identity.weights),
         ("version", header.info.identity.version, identity.version),
         ("tokenizer", header.tokenizer, tokenizer),
     ]
