@@ -21,9 +21,6 @@ using namespace nb::literals;
 namespace freehold {
 namespace {
 
-template <class T, int Dims>
-using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-
 // Columns of a step's integer table; freehold.backends.cpu.steps writes them.
 enum Column {
     kStartPos,

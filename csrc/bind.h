@@ -1,12 +1,17 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include "kernels.h"
 
 namespace freehold {
 
 class Device;
+
+// An array that Python lends, row by row without gaps.
+template <class T, int Dims>
+using Array = nanobind::ndarray<const T, nanobind::ndim<Dims>, nanobind::c_contig, nanobind::device::cpu>;
 
 // Adds what loads a model.
 void bind_builder(nanobind::module_& m);

@@ -23,9 +23,6 @@ using namespace nb::literals;
 namespace freehold {
 namespace {
 
-template <class T, int Dims>
-using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-
 std::unique_ptr<Builder> make_builder(int vocab_size, int hidden_size, float norm_eps, bool tied_embeddings,
                                       std::size_t arena_bytes, int num_threads, bool integer_scales) {
     auto model = std::make_unique<Model>();

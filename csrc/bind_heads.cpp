@@ -20,9 +20,6 @@ using namespace nb::literals;
 namespace freehold {
 namespace {
 
-template <class T, int Dims>
-using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
-
 template <class T>
 nb::ndarray<nb::numpy, T> copied(const T* from, std::size_t rows, std::size_t columns) {
     auto* data = new T[rows * columns];

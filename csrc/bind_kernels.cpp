@@ -25,8 +25,6 @@ using namespace nb::literals;
 namespace freehold {
 namespace {
 
-template <class T, int Dims>
-using Array = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<nb::numpy, float>;
 
 Floats new_array(std::size_t rows, std::size_t columns) {

@@ -65,8 +65,9 @@ void fill_records_of(const Activations& a, int row) {
 }
 
 void fill_records(const Activations& a, int row) {
-    if constexpr (!kIntegerScales) return;
-    a.group == kFineGroup ? fill_records_of<kFineGroup>(a, row) : fill_records_of<kCellInputs>(a, row);
+    if constexpr (kIntegerScales) {
+        a.group == kFineGroup ? fill_records_of<kFineGroup>(a, row) : fill_records_of<kCellInputs>(a, row);
+    }
 }
 
 }  // namespace
