@@ -3,6 +3,7 @@
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ def open_state(path: Path, layout: Layout) -> sqlite3.Connection:
         try:
             with transaction(connection):
                 _check(connection, path, layout)
-            connection.execute("PRAGMA journal_mode = WAL")  # after the check: it changes the file
+            _use_log(connection)  # after the check: it may change the file
             connection.execute(f"PRAGMA synchronous = {'FULL' if layout.is_durable else 'NORMAL'}")
         except BaseException:
             connection.close()
@@ -87,15 +88,32 @@ def _make(path: Path, layout: Layout) -> None:
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        with closing(_connect(unfinished)) as connection, transaction(connection):
-            for statement in layout.tables.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {layout.application_id}")
-            connection.execute(f"PRAGMA user_version = {layout.version}")
+        with closing(_connect(unfinished)) as connection:
+            with transaction(connection):
+                for statement in layout.tables.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {layout.application_id}")
+                connection.execute(f"PRAGMA user_version = {layout.version}")
+            _use_log(connection)
         with suppress(FileExistsError):  # made by another process meanwhile
             os.link(unfinished, path)
     finally:
         unfinished.unlink()
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Write ahead into a log, whose readers wait for no writer; the file stays so.
+
+    To make a file so (a copy may not be) nobody else may read or write it, and SQLite itself does not wait for that.
+    """
+    until_s = time.monotonic() + BUSY_TIMEOUT_S
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
 
 
 def _check(connection: sqlite3.Connection, path: Path, layout: Layout) -> None:

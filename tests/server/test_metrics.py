@@ -185,7 +185,10 @@ def test_ttft_counts_from_the_first_byte_on(start: Start) -> None:
 
 
 def test_ttft_holds_the_queue_and_stages_add_up(start: Start) -> None:
-    """One answer at a time, 60 ms each: of ten that wait at once, the last waits for nine."""
+    """One answer at a time, 60 ms each: of ten that wait at once, the last waits for nine.
+
+    The first one's pause may have passed before the others arrive, and doesn't count for them.
+    """
     server = start(engine={"max_num_seqs": 1})
     watched = Watched(server)
     with gate() as closed, ThreadPoolExecutor(10) as pool:
@@ -196,9 +199,10 @@ def test_ttft_holds_the_queue_and_stages_add_up(start: Start) -> None:
         assert all(future.result().status_code == 200 for future in asked)
     found = settled(server)
     ttfts = sorted(watched.ttft_s.values())
-    assert all(ttft_s >= 0.03 + 0.06 * place for place, ttft_s in enumerate(ttfts))
+    assert ttfts[0] >= 0.03
+    assert all(ttft_s >= 0.06 * place for place, ttft_s in enumerate(ttfts))
     sums = {stage: found[f"vllm:request_{stage}_time_seconds_sum"] for stage in ("queue", "prefill", "decode")}
-    assert sums["queue"] >= 0.06 * sum(range(10)) - 0.1  # each asks a little later than the first
+    assert sums["queue"] >= sum(0.06 * place - 0.03 for place in range(1, 10))
     assert sums["prefill"] >= 0.03 * 10
     assert sums["prefill"] + sums["decode"] >= 0.06 * 10
     assert sums["queue"] + sums["prefill"] <= sum(ttfts)

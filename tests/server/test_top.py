@@ -138,7 +138,9 @@ def test_what_is_no_live_answer_is_refused(start: Start, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("width", range(36, 80, 4))
 def test_in_a_narrow_terminal_columns_are_left_out_and_no_number_is_cut(busy: LiveAnswer, width: int) -> None:
-    one = msgspec.structs.replace(busy.requests.live[0], num_prompt_tokens=12345, num_output_tokens=678)
+    one = msgspec.structs.replace(
+        busy.requests.live[0], at=busy.now.at - 0.5, first_token_s=0.25, num_prompt_tokens=12345, num_output_tokens=678
+    )
     stages = ("answering", "prefilling")
     lines = [msgspec.structs.replace(one, stage=stage, num_computed_tokens=5678) for stage in stages]
     few = msgspec.structs.replace(busy, requests=msgspec.structs.replace(busy.requests, live=lines, ended=[]))

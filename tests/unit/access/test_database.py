@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,20 @@ def test_a_file_is_there_whole_or_not_at_all(path: Path, monkeypatch: pytest.Mon
         for connection in pool.map(connect, [path] * 24):
             connection.close()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_many_open_it_at_the_same_time(tmp_path: Path, is_copy: bool) -> None:
+    """Nobody is told that it is locked: neither while it is made, nor where a copy has no log yet."""
+    for number in range(30):
+        path = tmp_path / str(number) / "keys.sqlite"
+        if is_copy:
+            with closing(connect(path)) as connection:
+                assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+        with ThreadPoolExecutor(8) as pool:
+            for opened in [pool.submit(connect, path) for _ in range(16)]:
+                with closing(opened.result()) as connection:
+                    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_folder_in_its_place_is_refused(path: Path) -> None:
