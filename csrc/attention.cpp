@@ -24,29 +24,41 @@ Attention::Attention(const Model& model, const KvPool& kv, const Scratch& scratc
     for (const Layer& layer : model_.layers) {
         const auto same = [&](const AttentionShape* shape) { return same_plan(*shape, layer.attention); };
         const auto found = std::find_if(plan_shapes_.begin(), plan_shapes_.end(), same);
-        layer_plan_.push_back(static_cast<int>(found - plan_shapes_.begin()));
+        layer_plan_.push_back(static_cast<std::size_t>(found - plan_shapes_.begin()));
         if (found == plan_shapes_.end()) plan_shapes_.push_back(&layer.attention);
     }
     plans_.resize(plan_shapes_.size());
+    block_plans_.resize(plan_shapes_.size());
 }
 
-void Attention::prepare(const Step& step, const std::vector<int>& kept) {
+void Attention::prepare(const Step& step, const std::vector<RowBlock>& blocks, const std::vector<int>& kept) {
     step_ = &step;
     const std::vector<TokenRun> rows = whole_rows(step);
     for (std::size_t i = 0; i < plans_.size(); ++i) {
-        plan_attention(*plan_shapes_[i], step, rows, team_.size(), plans_[i]);
+        if (blocks.empty()) plan_attention(*plan_shapes_[i], step, rows, team_.size(), plans_[i]);
+        block_plans_[i].resize(std::max(block_plans_[i].size(), blocks.size()));
+        for (std::size_t block = 0; block < blocks.size(); ++block) {
+            plan_attention(*plan_shapes_[i], step, runs_within(rows, blocks[block].tokens), 1, block_plans_[i][block]);
+        }
     }
     plan_attention(model_.layers.back().attention, step, runs_of(step, kept), team_.size(), last_plan_);
 }
 
 void Attention::run(int thread, int layer, Profile* profile) const {
     const bool last = layer + 1 == static_cast<int>(model_.layers.size());
-    const AttentionPlan& plan =
-        last ? last_plan_ : plans_[static_cast<std::size_t>(layer_plan_[static_cast<std::size_t>(layer)])];
+    const AttentionPlan& plan = last ? last_plan_ : plans_[plan_index(layer)];
     if (plan.shared) {
         run_pieces(thread, layer, plan, profile);
     } else {
         run_whole_items(thread, layer, plan, profile);
+    }
+}
+
+void Attention::run_block(int thread, int layer, int block, Profile* profile) const {
+    const Timed timed(profile, thread, Phase::attention, layer);
+    const AttentionPlan& plan = block_plans_[plan_index(layer)][static_cast<std::size_t>(block)];
+    for (std::size_t number = 0; number < plan.items.size(); ++number) {
+        run_item(thread, layer, plan, static_cast<int>(number));
     }
 }
 
@@ -89,20 +101,24 @@ void Attention::attend(int layer, const AttentionPlan& plan, AttendCall& call, W
 }
 
 void Attention::run_whole_items(int thread, int layer, const AttentionPlan& plan, Profile* profile) const {
-    const auto num_items = static_cast<int>(plan.items.size());
-    float* states = scratch_.of_thread(thread).states;
-    team_.for_each_in_runs(thread, num_items, [&](int number) {
+    team_.for_each_in_runs(thread, static_cast<int>(plan.items.size()), [&](int number) {
         const Timed timed(profile, thread, Phase::attention, layer);
-        const AttentionItem& item = plan.items[static_cast<std::size_t>(number)];
-        AttendCall call = call_of(layer, item);
-        clear_states(states, call);
-        for (int piece = 0; piece < item.num_pieces; ++piece) {
-            const bool last = piece + 1 == item.num_pieces;
-            const Work next = last ? Work{std::min(number + 1, num_items - 1), 0} : Work{number, piece + 1};
-            attend(layer, plan, call, {number, piece}, next, states);
-        }
-        finish(call, item, states);
+        run_item(thread, layer, plan, number);
     });
+}
+
+void Attention::run_item(int thread, int layer, const AttentionPlan& plan, int number) const {
+    float* states = scratch_.of_thread(thread).states;
+    const int last_item = static_cast<int>(plan.items.size()) - 1;
+    const AttentionItem& item = plan.items[static_cast<std::size_t>(number)];
+    AttendCall call = call_of(layer, item);
+    clear_states(states, call);
+    for (int piece = 0; piece < item.num_pieces; ++piece) {
+        const bool last = piece + 1 == item.num_pieces;
+        const Work next = last ? Work{std::min(number + 1, last_item), 0} : Work{number, piece + 1};
+        attend(layer, plan, call, {number, piece}, next, states);
+    }
+    finish(call, item, states);
 }
 
 void Attention::run_pieces(int thread, int layer, const AttentionPlan& plan, Profile* profile) const {

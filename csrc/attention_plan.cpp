@@ -30,6 +30,16 @@ std::vector<TokenRun> whole_rows(const Step& step) {
     return runs;
 }
 
+std::vector<TokenRun> runs_within(const std::vector<TokenRun>& rows, TokenSpan tokens) {
+    std::vector<TokenRun> runs;
+    for (const TokenRun& row : rows) {
+        const int begin = std::max(row.first_token, tokens.begin);
+        const int end = std::min(row.first_token + row.num_tokens, tokens.end);
+        if (begin < end) runs.push_back({row.row, begin, end - begin, row.first_output + begin - row.first_token});
+    }
+    return runs;
+}
+
 std::vector<TokenRun> runs_of(const Step& step, const std::vector<int>& tokens) {
     std::vector<TokenRun> runs;
     int row = 0;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "layer_ops.h"
 #include "model.h"
 #include "step.h"
 
@@ -19,6 +20,8 @@ struct TokenRun {
 
 // The whole rows of a step.
 std::vector<TokenRun> whole_rows(const Step& step);
+// The parts of such runs that lie within some tokens of the batch.
+std::vector<TokenRun> runs_within(const std::vector<TokenRun>& rows, TokenSpan tokens);
 // Only some inputs of the batch, given in ascending order; results stand in that order.
 std::vector<TokenRun> runs_of(const Step& step, const std::vector<int>& tokens);
 

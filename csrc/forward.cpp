@@ -9,6 +9,8 @@ constexpr int kFewestBlockRows = 16;  // below, a block's arithmetic no longer h
 constexpr int kSharesPerThread = 4;   // of a matrix: what one thread does not get to, others can take
 constexpr int kFewestStrips = 2;      // in such a share
 
+std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
+
 }  // namespace
 
 Forward::Forward(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team,
@@ -16,66 +18,82 @@ Forward::Forward(Model& model, const KvPool& kv, const Scratch& scratch, const K
     : model_(model),
       team_(team),
       ops_(model, kv, scratch, kernels, int8, bf16_dot),
-      attention_(model, kv, scratch, kernels, team, bf16_dot) {}
+      attention_(model, kv, scratch, kernels, team, bf16_dot),
+      cost_(model) {}
 
-TokenSpan Forward::Batch::block(int number) const {
-    const auto border = [&](int n) { return static_cast<int>(std::int64_t{num_rows} * n / num_blocks); };
-    return {border(number), border(number + 1)};
+bool Forward::takes_blocks(int num_rows) const {
+    return num_rows >= kFewestBlockRows * team_.size() || num_rows > kBlockRows;
 }
 
-Forward::Batch Forward::batch_of(int num_rows) const {
-    const int num_threads = team_.size();
-    if (num_rows < kFewestBlockRows * num_threads && num_rows <= kBlockRows) return {num_rows, 0};
-    return {num_rows, (num_rows + kBlockRows * num_threads - 1) / (kBlockRows * num_threads) * num_threads};
+TokenSpan Forward::kept_block(int number) const {
+    const auto border = [&](int n) {
+        return static_cast<int>(kept_.size() * index_of(n) / index_of(num_kept_blocks_));
+    };
+    return {border(number), border(number + 1)};
 }
 
 void Forward::prepare(const Step& step, const std::vector<int>& kept, Profile* profile) {
     ops_.prepare(step, profile);
-    attention_.prepare(step, kept);
+    num_rows_ = static_cast<int>(step.token_ids.size());
     kept_ = kept;
-    batch_ = batch_of(static_cast<int>(step.token_ids.size()));
-    kept_batch_ = batch_of(static_cast<int>(kept.size()));
+    blocks_.clear();
+    if (takes_blocks(num_rows_)) cut_rows(step, cost_, team_.size(), blocks_);
+    attention_.prepare(step, blocks_, kept);
+    const auto num_layers = static_cast<int>(model_.layers.size()), num_kept = static_cast<int>(kept.size());
+    chains_.reset(static_cast<int>(blocks_.size()), num_layers + (keeps_all() ? 1 : 0));
+    const int most = kBlockRows * team_.size();
+    num_kept_blocks_ = takes_blocks(num_kept) ? (num_kept + most - 1) / most * team_.size() : 0;
 }
 
 void Forward::layers(int thread) {
     const auto last = static_cast<int>(model_.layers.size()) - 1;
-    if (batch_.num_blocks > 0) {
-        team_.for_each(batch_.num_blocks, [&](int number) {
-            const TokenSpan tokens = batch_.block(number);
-            for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);
-            enter_by_rows(thread, 0, tokens);
-        });
-        for (int layer = 0; layer < last; ++layer) {
-            attention_.run(thread, layer, ops_.profile());
-            team_.for_each(batch_.num_blocks, [&](int number) {
-                leave_by_rows(thread, layer, batch_.block(number));
-                enter_by_rows(thread, layer + 1, batch_.block(number));
-            });
-        }
+    if (!blocks_.empty()) {
+        team_.for_each_stage(
+            chains_, [&](int block, int stage) { return stage_is_ready(block, stage); },
+            [&](int block, int stage) { run_stage(thread, block, stage); });
+        if (keeps_all()) return;
     } else {
-        team_.for_each(batch_.num_rows, [&](int token) { ops_.embed(thread, token); });
+        team_.for_each(num_rows_, [&](int token) { ops_.embed(thread, token); });
         for (int layer = 0; layer < last; ++layer) {
             enter_by_outputs(thread, layer);
             attention_.run(thread, layer, ops_.profile());
-            leave_by_outputs(thread, layer, batch_.all());
+            leave_by_outputs(thread, layer, all());
         }
         enter_by_outputs(thread, last);
     }
     if (!kept_.empty()) last_layer(thread);
 }
 
+bool Forward::stage_is_ready(int block, int stage) const {
+    for (int other = blocks_[index_of(block)].first_needed; other < block; ++other) {
+        if (chains_.num_done(other) < stage) return false;
+    }
+    return true;
+}
+
+void Forward::run_stage(int thread, int block, int stage) {
+    const TokenSpan tokens = blocks_[index_of(block)].tokens;
+    if (stage == 0) {
+        for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);
+    } else {
+        attention_.run_block(thread, stage - 1, block, ops_.profile());
+        leave_by_rows(thread, stage - 1, tokens);
+    }
+    if (stage < static_cast<int>(model_.layers.size())) enter_by_rows(thread, stage, tokens);
+}
+
 // From its keys and values on.
 void Forward::last_layer(int thread) {
     const auto last = static_cast<int>(model_.layers.size()) - 1;
+    const auto num_kept = static_cast<int>(kept_.size());
     attention_.run(thread, last, ops_.profile());
-    if (kept_batch_.num_rows < batch_.num_rows) {
+    if (num_kept < num_rows_) {
         team_.for_each(1, [&](int) { ops_.keep(kept_); });
     }
-    if (kept_batch_.num_blocks > 0) {
-        team_.for_each(kept_batch_.num_blocks,
-                       [&](int number) { leave_by_rows(thread, last, kept_batch_.block(number)); });
+    if (num_kept_blocks_ > 0) {
+        team_.for_each(num_kept_blocks_, [&](int number) { leave_by_rows(thread, last, kept_block(number)); });
     } else {
-        leave_by_outputs(thread, last, kept_batch_.all());
+        leave_by_outputs(thread, last, {0, num_kept});
     }
 }
 
@@ -112,12 +130,12 @@ void Forward::enter_by_outputs(int thread, int layer) {
     const int own_end = team_.run_begin(thread + 1, num_units);
     HeadInputs inputs;  // of this thread, made when it comes to its first unit
     team_.for_each_in_runs(thread, num_units, [&](int number) {
-        if (inputs.coarse.x == nullptr) inputs = ops_.normed_for_heads(thread, layer, batch_.all());
+        if (inputs.coarse.x == nullptr) inputs = ops_.normed_for_heads(thread, layer, all());
         const HeadUnit& unit = units[static_cast<std::size_t>(number)];
         const std::uint8_t* next = number + 1 < own_end
                                        ? units[static_cast<std::size_t>(number) + 1].weights()
                                        : first_strips(thread, model_.layers[static_cast<std::size_t>(layer)].o);
-        ops_.heads(thread, layer, unit, inputs, batch_.all(), next);
+        ops_.heads(thread, layer, unit, inputs, all(), next);
     });
 }
 

@@ -1,14 +1,16 @@
 // The forward pass of one step over a whole batch, run by all threads of the team through the same code.
 //
-// Many rows: a thread takes a block of rows through all that lies between one layer's attention and the next one's, so
-// that what it computes on the way stays in its cache. Few rows: threads share out the outputs of each linear layer, so
-// that the weights are read once, each thread its own run of them. Results are the same.
+// Many rows: a thread takes a block of rows from one layer's attention to the next one's, so that what it computes on
+// the way stays in its cache. A block waits for nothing but the keys and values of its rows' earlier tokens. Few rows:
+// threads share out the outputs of each linear layer, so that the weights are read once, each thread its own run of
+// them. Results are the same.
 //
 // Beyond the keys and values of the last layer, only the inputs whose logits are wanted go on.
 #pragma once
 
 #include "attention.h"
 #include "layer_ops.h"
+#include "row_blocks.h"
 
 namespace freehold {
 
@@ -27,16 +29,13 @@ class Forward {
     Profile* profile() const { return ops_.profile(); }
 
   private:
-    // Rows that go through a part of the model, and how threads share it.
-    struct Batch {
-        int num_rows = 0;
-        int num_blocks = 0;  // of rows; 0: threads share outputs
-
-        TokenSpan all() const { return {0, num_rows}; }
-        TokenSpan block(int number) const;
-    };
-
-    Batch batch_of(int num_rows) const;
+    TokenSpan kept_block(int number) const;
+    bool takes_blocks(int num_rows) const;
+    bool keeps_all() const { return kept_.size() == static_cast<std::size_t>(num_rows_); }
+    TokenSpan all() const { return {0, num_rows_}; }
+    // A block's way to keys and values of layer `stage`; the stage after them ends the last layer.
+    void run_stage(int thread, int block, int stage);
+    bool stage_is_ready(int block, int stage) const;
     void enter_by_rows(int thread, int layer, TokenSpan tokens);
     void leave_by_rows(int thread, int layer, TokenSpan tokens);
     void enter_by_outputs(int thread, int layer);
@@ -53,8 +52,12 @@ class Forward {
     Team& team_;
     LayerOps ops_;
     Attention attention_;
-    Batch batch_, kept_batch_;
+    TokenCost cost_;
+    int num_rows_ = 0;
+    std::vector<RowBlock> blocks_;  // none: threads share outputs
+    Chains chains_;                 // of these blocks
     std::vector<int> kept_;
+    int num_kept_blocks_ = 0;  // the same for the kept inputs, behind the last layer's attention
 };
 
 }  // namespace freehold

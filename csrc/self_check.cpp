@@ -13,6 +13,7 @@
 #include "builder.h"
 #include "dispatch.h"
 #include "numeric.h"
+#include "row_blocks.h"
 
 namespace freehold {
 namespace {
@@ -221,7 +222,7 @@ void check_steps(const std::string& isa, const Form& form) {
     const struct {
         int num_threads, chunk_size;
         bool neighbour;
-    } ways[] = {{1, 1, true}, {2, 7, true}, {3, kPromptLength, false}, {2, 64, false}};
+    } ways[] = {{1, 1, true}, {2, 7, true}, {3, kPromptLength, false}, {2, 64, false}, {2, 45, true}};
     for (const auto& way : ways) {
         const auto device = open_device(kernels, form, way.num_threads);
         const std::vector<float> found = forced(*device, way.chunk_size, way.neighbour);
@@ -271,11 +272,55 @@ void check_linear(const std::string& isa, SourceType type) {
     }
 }
 
+// Steps of up to 60 rows, cut for up to 5 threads.
+void check_cuts() {
+    Model model;
+    model.layers.resize(1);
+    model.layers.front().attention = {.num_heads = 2, .head_dim = 32, .window = 1 << 30};
+    model.layers.front().q.num_outputs = model.layers.front().q.num_inputs = 64;
+    const TokenCost cost(model);
+    std::mt19937 random(1);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    for (int turn = 0; turn < 3000; ++turn) {
+        Step step;
+        std::vector<int> row_of_token, pos_of_token;
+        for (int row = 0, num_rows = 1 + below(60); row < num_rows; ++row) {
+            const int start_pos = below(3000), num_tokens = below(4) == 0 ? 1 + below(400) : 1;
+            step.rows.push_back({.start_pos = start_pos,
+                                 .first_token = static_cast<int>(row_of_token.size()),
+                                 .num_tokens = num_tokens});
+            for (int i = 0; i < num_tokens; ++i) {
+                row_of_token.push_back(row);
+                pos_of_token.push_back(start_pos + i);
+            }
+        }
+        std::vector<RowBlock> blocks;
+        cut_rows(step, cost, 1 + below(5), blocks);
+        int begin = 0;
+        for (std::size_t number = 0; number < blocks.size(); ++number) {
+            const auto [tokens, first_needed] = blocks[number];
+            if (tokens.begin != begin || tokens.size() < 1 || tokens.size() > kBlockRows)
+                fail("blocks of rows have gaps");
+            begin = tokens.end;
+            const auto first = static_cast<std::size_t>(tokens.begin);
+            const bool cut = first > 0 && row_of_token[first - 1] == row_of_token[first];
+            if (cut && pos_of_token[first] % kTilePositions != 0) fail("a row is cut within a tile of positions");
+            for (std::size_t other = 0; other < number; ++other) {
+                const auto last = static_cast<std::size_t>(blocks[other].tokens.end) - 1;
+                const bool is_needed = static_cast<int>(other) >= first_needed;
+                if (is_needed != (row_of_token[last] == row_of_token[first])) fail("a block needs the wrong ones");
+            }
+        }
+        if (begin != static_cast<int>(row_of_token.size())) fail("rows are in no block");
+    }
+}
+
 }  // namespace
 }  // namespace freehold
 
 int main() {
     using namespace freehold;
+    check_cuts();
     for (const std::string& isa : available_isas()) {
         for (int i = 0; i < kNumSources; ++i) {
             const auto type = static_cast<SourceType>(i);

@@ -56,6 +56,25 @@ void pin_to_processor(int index) {
 
 thread_local std::uint32_t Team::next_phase_ = 0;
 
+void Chains::reset(int num_chains, int num_stages) {
+    if (num_chains > capacity_) {
+        chains_ = std::make_unique<Chain[]>(static_cast<std::size_t>(num_chains));
+        capacity_ = num_chains;
+    }
+    num_chains_ = num_chains;
+    num_stages_ = num_stages;
+    for (int chain = 0; chain < num_chains; ++chain) state(chain).store(0, std::memory_order_relaxed);
+    num_finished_.store(0, std::memory_order_relaxed);
+}
+
+bool Chains::finish(int chain) {
+    state(chain).fetch_add(1, std::memory_order_release);
+    const auto all = static_cast<std::uint32_t>(num_chains_ * num_stages_);
+    const bool last = num_finished_.fetch_add(1, std::memory_order_acq_rel) + 1 == all;
+    num_finished_.notify_all();
+    return last;
+}
+
 Team::Team(int num_threads, bool pin)
     : size_(num_threads < 1 ? 1 : num_threads),
       runs_(std::make_unique<Run[]>(static_cast<std::size_t>(size_))),
@@ -147,6 +166,12 @@ void Team::skip_phase(std::uint32_t phase) {
     if (ticket_.compare_exchange_strong(ticket, std::uint64_t{phase + 1} << 32, std::memory_order_acq_rel)) {
         ticket_.notify_all();
     }
+}
+
+void Team::wait_for_stage(const Chains& chains, std::uint32_t num_finished, std::uint32_t phase) {
+    const auto all = static_cast<std::uint32_t>(chains.num_chains_ * chains.num_stages_);
+    if (num_finished == all) return wait_for_phase_after(phase);
+    wait_until(chains.num_finished_, kYields, [num_finished](std::uint32_t now) { return now != num_finished; });
 }
 
 void Team::wait_for_phase_after(std::uint32_t phase) {

@@ -16,6 +16,37 @@
 
 namespace freehold {
 
+// Chains of work whose stages come one after the other; of each chain one thread at a time works on a stage.
+class Chains {
+  public:
+    // Begins anew. By one thread, while no other is in a body.
+    void reset(int num_chains, int num_stages);
+    int num_chains() const { return num_chains_; }
+    int num_stages() const { return num_stages_; }
+    // Stages of the chain that are done. What they left can be read.
+    int num_done(int chain) const { return static_cast<int>(state(chain).load(std::memory_order_acquire) / 2); }
+
+  private:
+    friend class Team;
+
+    // Twice the stages done, and one more while somebody works on the next.
+    struct alignas(64) Chain {
+        std::atomic<std::uint32_t> state{0};
+    };
+
+    std::atomic<std::uint32_t>& state(int chain) const { return chains_[static_cast<std::size_t>(chain)].state; }
+    // Claims the chain that is furthest behind of those that nobody works on and that are ready, given as chain and
+    // stage; of equals `favourite`, whose data this thread's cache holds, or else the next one.
+    template <class Ready>
+    std::optional<int> claim(int favourite, Ready&& ready);
+    // True if that was the last stage of all.
+    bool finish(int chain);
+
+    int num_chains_ = 0, num_stages_ = 0, capacity_ = 0;
+    std::unique_ptr<Chain[]> chains_;
+    alignas(64) std::atomic<std::uint32_t> num_finished_{0};  // stages of all chains
+};
+
 class Team {
   public:
     // num_threads counts the thread that calls `run`; with `pin` the others are bound to a processor each.
@@ -74,6 +105,32 @@ class Team {
         wait_for_phase_after(phase);
     }
 
+    // Within a body, called by every thread alike: takes each chain through its stages, work(chain, stage) on any
+    // thread, a stage once `ready(chain, stage)`: what it needs of other chains is done. Nobody waits for more than
+    // that. Stage by stage, the chains' order must suit what they need. Returns when all are done.
+    template <class Ready, class Work>
+    void for_each_stage(Chains& chains, Ready&& ready, Work&& work) {
+        if (size_ == 1) {
+            for (int stage = 0; stage < chains.num_stages_; ++stage) {
+                for (int chain = 0; chain < chains.num_chains_; ++chain) work(chain, stage);
+            }
+            return;
+        }
+        const std::uint32_t phase = next_phase_++;
+        int last = 0;
+        while (phase_of(ticket_.load(std::memory_order_acquire)) == phase) {
+            const std::uint32_t num_finished = chains.num_finished_.load(std::memory_order_acquire);
+            const std::optional<int> chain = chains.claim(last, ready);
+            if (!chain) {
+                wait_for_stage(chains, num_finished, phase);
+                continue;
+            }
+            last = *chain;
+            work(last, chains.num_done(last));
+            if (chains.finish(last)) return finish_phase(phase);
+        }
+    }
+
     // Where the run of thread `owner` begins among `num_items`.
     int run_begin(int owner, int num_items) const { return static_cast<int>(std::int64_t{num_items} * owner / size_); }
 
@@ -96,6 +153,8 @@ class Team {
     void finish_phase(std::uint32_t phase);
     void skip_phase(std::uint32_t phase);
     void wait_for_phase_after(std::uint32_t phase);
+    // Until more stages are finished, or the phase is over.
+    void wait_for_stage(const Chains& chains, std::uint32_t num_finished, std::uint32_t phase);
 
     // The phase that this thread comes to next. A thread is in one body at a time.
     static thread_local std::uint32_t next_phase_;
@@ -113,5 +172,21 @@ class Team {
     alignas(64) std::atomic<std::uint64_t> ticket_{0};  // phase and its next item
     alignas(64) std::atomic<int> num_done_{0};          // items of this phase
 };
+
+template <class Ready>
+std::optional<int> Chains::claim(int favourite, Ready&& ready) {
+    for (;;) {
+        std::optional<int> best;
+        std::uint32_t least = 2 * static_cast<std::uint32_t>(num_stages_);
+        for (int i = 0; i < num_chains_; ++i) {
+            const int chain = (favourite + i) % num_chains_;
+            const std::uint32_t state = this->state(chain).load(std::memory_order_acquire);
+            if (state % 2 == 1 || state >= least || !ready(chain, static_cast<int>(state / 2))) continue;
+            best = chain;
+            least = state;
+        }
+        if (!best || state(*best).compare_exchange_strong(least, least + 1, std::memory_order_acq_rel)) return best;
+    }
+}
 
 }  // namespace freehold

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -243,6 +244,38 @@ def test_few_and_many_inputs_take_different_ways_to_the_same_bits(open_device) -
         found[num_threads, chunk_size] = forced(runner, ids, blocks(0, 32, shuffled=True), chunk_size)
     first = found[1, 397]
     assert all(np.array_equal(first, other) for other in found.values())
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [0, 61, 150])
+def test_blocks_of_rows_go_through_the_layers_by_themselves(open_device, num_threads: int, chunk: int) -> None:
+    """Many requests far from each other in length, and part of a prompt that is cut at odd places, with and without
+    logits of all rows: each row's bits are those of the row alone."""
+    spec = make_spec(hidden=64, heads=4, kv_heads=2, head_dim=32, mlp=160, vocab=161, windows=(None, 70, None))
+    weights = make_weights(spec, DType.Q4_0)
+    sizes = {"num_blocks": 600, "max_rows": 80, "max_tokens": 400, "activations": "int8"}
+    runner = open_device(spec, weights, num_threads=num_threads, **sizes)
+    alone = open_device(spec, weights, num_threads=1, **sizes)
+    lengths = [1 + 13 * number % 40 if number % 7 else 130 for number in range(50)]
+    tables = [blocks(9 * number, 9) for number in range(50)]
+    prompts = [prompt(spec, length, seed) for seed, length in enumerate(lengths)]
+    for device in (runner, alone):
+        for ids, table in zip(prompts, tables, strict=True):
+            if ids[:-1]:
+                device.run(Row(0, ids[:-1], table, num_sampled=0))
+    rows = [
+        Row(len(ids) - 1, ids[-1:], table, 1, replace(SEEDED, seed=seed), want_digests=True)
+        for seed, (ids, table) in enumerate(zip(prompts, tables, strict=True))
+    ]
+    if chunk:
+        ids, table = prompt(spec, 7 + chunk, 99), blocks(460, 14)
+        for device in (runner, alone):
+            device.run(Row(0, ids[:7], table, num_sampled=0))
+        rows.insert(33, Row(7, ids[7:], table, 1, SEEDED, want_digests=True))
+    together = runner.run(*rows)
+    for row, found in zip(rows, together, strict=True):
+        (expected,) = alone.run(row)
+        assert (found.token_ids, found.digests) == (expected.token_ids, expected.digests)
 
 
 def test_a_profile_accounts_for_the_threads_time_and_the_steps_work(open_device) -> None:

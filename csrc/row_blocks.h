@@ -1,0 +1,43 @@
+// How a step's tokens are cut into blocks of rows that threads take through the layers.
+#pragma once
+
+#include <vector>
+
+#include "layer_ops.h"
+#include "model.h"
+#include "step.h"
+
+namespace freehold {
+
+// What a token costs in all layers, in multiply-adds of linear layers.
+class TokenCost {
+  public:
+    explicit TokenCost(const Model& model);
+    double at(int pos) const;
+
+  private:
+    // Layers that see as many positions.
+    struct Seen {
+        int window;
+        double per_position;
+    };
+
+    double linear_ = 0.0;
+    std::vector<Seen> seen_;
+};
+
+struct RowBlock {
+    TokenSpan tokens;
+    // Blocks from here on, up to this one, hold earlier tokens of the first one's row: their keys and values are
+    // needed.
+    int first_needed;
+};
+
+// At most kBlockRows tokens each. A row that is cut is cut where tiles of positions begin, so that nobody reads a tile
+// that another thread still writes to.
+//
+// As many blocks as threads where that is enough and they cost about the same, else one more, since whoever is done
+// with a block takes another: no more, since each reads all weights.
+void cut_rows(const Step& step, const TokenCost& cost, int num_threads, std::vector<RowBlock>& blocks);
+
+}  // namespace freehold
