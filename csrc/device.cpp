@@ -16,7 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kRememberedSteps = 64;  // more than a runner keeps in flight
+constexpr std::chrono::milliseconds kPause{250};  // without work: the next step isn't just being planned
+constexpr std::size_t kRememberedSteps = 64;      // more than a runner keeps in flight
 
 bool computes_bf16_dots(const KernelTable& kernels, const DeviceOptions& options) {
     return options.int8 && options.kv_format == KvFormat::bf16 && kernels.bf16_dot;
@@ -33,6 +34,7 @@ Device::Device(std::unique_ptr<Model> model, const KernelTable& kernels, const D
       kernels_(kernels),
       options_(options),
       kv_(*model_, options.num_blocks, options.block_size, options.kv_format),
+      kv_touched_(kv_.block(0), kv_.block_bytes() * static_cast<std::size_t>(options.num_blocks)),
       scratch_(*model_, {.max_tokens = options.max_tokens,
                          .num_threads = options.num_threads,
                          .int8 = options.int8,
@@ -54,8 +56,16 @@ std::size_t Device::scratch_bytes() const {
 void Device::drive() {
     const FloatMode mode;
     std::unique_lock lock(mutex_);
+    const auto has_work = [this] { return closing_ || !queue_.empty(); };
     for (;;) {
-        work_came_.wait(lock, [this] { return closing_ || !queue_.empty(); });
+        if (!work_came_.wait_for(lock, kPause, has_work)) {
+            while (!has_work() && kv_touched_.wants_more()) {
+                lock.unlock();
+                kv_touched_.touch();
+                lock.lock();
+            }
+            work_came_.wait(lock, has_work);
+        }
         if (queue_.empty()) return;
         const std::function<void()> work = std::move(queue_.front());
         queue_.pop_front();
@@ -245,6 +255,8 @@ void Device::run_step(Pending& pending) {
     if (last_ids_.size() > kRememberedSteps) last_ids_.erase(last_ids_.begin());
     fill_fed_inputs(step);
     check(step);
+    const auto highest = std::max_element(step.block_ids.begin(), step.block_ids.end());
+    kv_touched_.use(kv_.block_bytes() * static_cast<std::size_t>(*highest + 1));
     const auto start = Clock::now();
     Outcome outcome(step, model_->vocab_size, kernels_);
     if (profile_) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "forward.h"
+#include "touched_ahead.h"
 
 namespace freehold {
 
@@ -82,6 +83,7 @@ class Device {
     const KernelTable& kernels_;
     DeviceOptions options_;
     KvPool kv_;
+    TouchedAhead kv_touched_;  // driver thread only
     Scratch scratch_;
     Team team_;
     std::unique_ptr<Profile> profile_;  // while one is taken

@@ -276,7 +276,10 @@ void check_linear(const std::string& isa, SourceType type) {
 void check_cuts() {
     Model model;
     model.layers.resize(1);
-    model.layers.front().attention = {.num_heads = 2, .head_dim = 32, .window = 1 << 30};
+    AttentionShape& attention = model.layers.front().attention;
+    attention.num_heads = 2;
+    attention.head_dim = 32;
+    attention.window = 1 << 30;
     model.layers.front().q.num_outputs = model.layers.front().q.num_inputs = 64;
     const TokenCost cost(model);
     std::mt19937 random(1);
@@ -286,9 +289,10 @@ void check_cuts() {
         std::vector<int> row_of_token, pos_of_token;
         for (int row = 0, num_rows = 1 + below(60); row < num_rows; ++row) {
             const int start_pos = below(3000), num_tokens = below(4) == 0 ? 1 + below(400) : 1;
-            step.rows.push_back({.start_pos = start_pos,
-                                 .first_token = static_cast<int>(row_of_token.size()),
-                                 .num_tokens = num_tokens});
+            StepRow& added = step.rows.emplace_back();
+            added.start_pos = start_pos;
+            added.first_token = static_cast<int>(row_of_token.size());
+            added.num_tokens = num_tokens;
             for (int i = 0; i < num_tokens; ++i) {
                 row_of_token.push_back(row);
                 pos_of_token.push_back(start_pos + i);

@@ -1,9 +1,11 @@
 """Whole steps: odd shapes and mixed types follow the reference; threads and blocks change no bit; faults stay apart."""
 
 import itertools
+import resource
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -226,6 +228,31 @@ def test_sizes_are_reported(open_device) -> None:
     assert runner.backend.numeric_format.activations == "int8"
     assert 0 < runner.backend.weight_bytes < 1 << 20
     assert runner.backend.scratch_bytes > 400 * 64 * 4
+
+
+def test_a_resting_device_touches_some_memory_ahead_of_what_is_in_use(open_device) -> None:
+    """A quarter of the blocks, then as much behind those that steps use; the rest stays untouched."""
+
+    def resident_mb() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+    def rises_to(mb: float) -> None:
+        until_s = time.monotonic() + 10
+        while resident_mb() < mb - 5:
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        time.sleep(0.3)
+        assert resident_mb() < mb + 15
+
+    block_mb = kv_block_bytes(SMALL, 16, "bf16") / 1e6
+    num_blocks = int(400 / block_mb)
+    before_mb = resident_mb()
+    runner = open_device(SMALL, make_weights(SMALL, DType.Q8_0), num_blocks=num_blocks)
+    rises_to(before_mb + 100)
+    runner.run(Row(0, [1], np.array([num_blocks // 4], np.int32), num_sampled=0))
+    rises_to(before_mb + 200)
+    runner.run(Row(0, [1], np.array([num_blocks - 1], np.int32), num_sampled=0))
+    rises_to(before_mb + 200)
 
 
 def test_unknown_instruction_sets_are_refused(open_device) -> None:
