@@ -5,9 +5,8 @@
 namespace freehold {
 namespace {
 
-constexpr int kFewestBlockRows = 16;  // below, a block's arithmetic no longer hides the reading of its weights
-constexpr int kSharesPerThread = 4;   // of a matrix: what one thread does not get to, others can take
-constexpr int kFewestStrips = 2;      // in such a share
+constexpr int kSharesPerThread = 4;  // of a matrix: what one thread does not get to, others can take
+constexpr int kFewestStrips = 2;     // in such a share
 
 std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 

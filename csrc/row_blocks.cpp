@@ -94,7 +94,8 @@ double unevenness(const Tokens& tokens, int begin, const std::vector<int>& ends)
 // What is left after blocks of full size.
 std::vector<int> cut_rest(const Tokens& tokens, int begin, int num_threads) {
     std::vector<int> ends = cut_evenly(tokens, begin, num_threads);
-    if (!ends.empty() && unevenness(tokens, begin, ends) <= kUneven) return ends;
+    const bool even = !ends.empty() && unevenness(tokens, begin, ends) <= kUneven;
+    if (even && tokens.size() - begin < kFewestBlockRows * (num_threads + 1)) return ends;
     const std::vector<int> more = cut_evenly(tokens, begin, num_threads + 1);
     if (!more.empty()) return more;
     if (!ends.empty()) return ends;

@@ -9,6 +9,9 @@
 
 namespace freehold {
 
+// A block of fewer rows has too little arithmetic to hide the reading of its weights.
+inline constexpr int kFewestBlockRows = 16;
+
 // What a token costs in all layers, in multiply-adds of linear layers.
 class TokenCost {
   public:
@@ -36,8 +39,8 @@ struct RowBlock {
 // At most kBlockRows tokens each. A row that is cut is cut where tiles of positions begin, so that nobody reads a tile
 // that another thread still writes to.
 //
-// As many blocks as threads where that is enough and they cost about the same, else one more, since whoever is done
-// with a block takes another: no more, since each reads all weights.
+// One block more than threads where that is enough, so that a thread is there for what another that the system holds up
+// doesn't get to; as many as threads if they would become too small and cost about the same.
 void cut_rows(const Step& step, const TokenCost& cost, int num_threads, std::vector<RowBlock>& blocks);
 
 }  // namespace freehold
