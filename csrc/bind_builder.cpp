@@ -128,10 +128,12 @@ std::unique_ptr<Device> open_device(Builder& builder, const std::string& isa, in
 void bind_builder(nb::module_& m) {
     m.def(
         "packed_bytes",
-        [](const std::string& slot, const std::string& source, int num_outputs, int num_inputs, bool integer_scales) {
-            return slot_shape(slot, source_named(source), num_outputs, num_inputs, integer_scales).num_bytes();
+        [](const std::string& slot, const std::string& source, int num_outputs, int num_inputs, bool integer_scales,
+           bool tied_embeddings) {
+            return slot_shape(slot, source_named(source), num_outputs, num_inputs, integer_scales, tied_embeddings)
+                .num_bytes();
         },
-        "slot"_a, "source"_a, "num_outputs"_a, "num_inputs"_a, "integer_scales"_a = false);
+        "slot"_a, "source"_a, "num_outputs"_a, "num_inputs"_a, "integer_scales"_a = false, "tied_embeddings"_a = false);
     m.def("packing_description", packing_description, "integer_scales"_a = false);
     m.def("chunk_checksums", checksum_array, "data"_a);
     nb::class_<Builder>(m, "Builder")

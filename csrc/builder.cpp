@@ -23,8 +23,10 @@ bool is_order_of(const std::vector<std::int32_t>& order, int num_rows) {
 
 }  // namespace
 
-Matrix slot_shape(const std::string& slot, SourceType source, int num_outputs, int num_inputs, bool integer_scales) {
-    return packed_shape(source, num_outputs, num_inputs, integer_scales && slot != "embed");
+Matrix slot_shape(const std::string& slot, SourceType source, int num_outputs, int num_inputs, bool integer_scales,
+                  bool tied_embeddings) {
+    const bool looked_up_only = slot == "embed" && !tied_embeddings;
+    return packed_shape(source, num_outputs, num_inputs, integer_scales && !looked_up_only);
 }
 
 Builder::Builder(std::unique_ptr<Model> model, std::size_t arena_bytes, int num_threads, bool integer_scales)
@@ -43,7 +45,7 @@ void Builder::add_matrix(const std::string& slot, int layer, SourceType source, 
                                     std::to_string(expected));
     }
     if (!is_order_of(order, num_outputs)) throw std::invalid_argument("the row order of '" + slot + "' is malformed");
-    Matrix shape = slot_shape(slot, source, num_outputs, num_inputs, integer_scales_);
+    Matrix shape = slot_shape(slot, source, num_outputs, num_inputs, integer_scales_, model_->tied_embeddings);
     if (used_ + shape.num_bytes() > arena_->size()) {
         throw std::invalid_argument("matrix '" + slot + "' does not fit in the arena");
     }

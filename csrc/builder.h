@@ -56,7 +56,8 @@ class Builder {
 };
 
 SourceType source_named(const std::string& name);
-// The empty matrix that a slot's weights pack into. Embeddings are looked up row by row and keep their scales.
-Matrix slot_shape(const std::string& slot, SourceType source, int num_outputs, int num_inputs, bool integer_scales);
+// The empty matrix that a slot's weights pack into. Embeddings that are looked up and nothing else keep their scales.
+Matrix slot_shape(const std::string& slot, SourceType source, int num_outputs, int num_inputs, bool integer_scales,
+                  bool tied_embeddings);
 
 }  // namespace freehold

@@ -12,6 +12,11 @@
 //
 // of which all within the outer brackets is exact in 32 bits, two groups together. A weight's scale loses bits only
 // where it is less than a sixteenth of its output's largest one.
+//
+// Weights of 8 bits, which count from -128 and have no minima, have dot products of up to 20 bits. Those are rounded to
+// multiples of 16, which fit in 16 bits; a group then adds to an output
+//
+//     32 * unit * top * rounded(dot product / 16) * rounded(both scales / 2^15)
 #pragma once
 
 #include <algorithm>
@@ -31,6 +36,15 @@ inline constexpr float kTopSums = 4.0f;       // what sums of numbers with that 
 // A step of the sums above is worth so many units.
 inline constexpr float kSumUnits = 32768.0f / kTopScale;
 static_assert(kSumUnits == kCentre / kTopSums);
+
+inline constexpr int kByteShift = 4;  // of dot products of 8-bit weights
+FREEHOLD_INLINE constexpr float sum_units(const Layout& layout) {
+    return layout.bits() == 8 ? kSumUnits * (1 << kByteShift) : kSumUnits;
+}
+
+constexpr double kHighestByteDot = (128.0 * 127 * kCellInputs + (1 << (kByteShift - 1))) / (1 << kByteShift);
+static_assert(kHighestByteDot <= kHighestInteger);
+static_assert(2 * kHighestByteDot * kTopScale < 2147483648.0);
 
 constexpr double kHighestDot = static_cast<double>(kCentre) * 127 * kCellInputs;
 static_assert(kHighestDot <= kHighestInteger);
@@ -72,12 +86,13 @@ struct ActivationRecord {
     static constexpr int kGroups = kPairInputs / Group;
 
     std::int8_t numbers[kPairInputs];
-    std::int32_t starts[kGroups];
+    std::int32_t nibble_starts[kGroups];
+    std::int32_t byte_starts[kGroups];
     std::int16_t scales[kGroups];
     std::int16_t sums[2];  // of 32 inputs each
 };
-static_assert(sizeof(ActivationRecord<32>) == 80);
-static_assert(sizeof(ActivationRecord<16>) == 92);
+static_assert(sizeof(ActivationRecord<32>) == 88);
+static_assert(sizeof(ActivationRecord<16>) == 108);
 
 FREEHOLD_INLINE constexpr int record_bytes(int group) {
     return static_cast<int>(group == 32 ? sizeof(ActivationRecord<32>) : sizeof(ActivationRecord<16>));

@@ -11,7 +11,8 @@
 // products of x86 and Arm want them. A cell of 32 has 8 quads. A plane of w bits a value packs them into w lines: line
 // s holds quads s, s + w, s + 2w, ... from the low bits of each byte up. Values of 3, 5 and 6 bits are two planes: the
 // low bits, then the high ones. A cell of 64 has 16 quads in twice as many lines, 8 of nibbles: a line's low nibbles
-// are of its first group, the high ones of its second.
+// are of its first group, the high ones of its second. Of 8-bit values in cells of 64, lines of the two panels
+// alternate, so that a tile of both reads them one after the other.
 //
 // Scales of one level are float16 numbers in the cell, one for its 32 inputs. Scales of two levels stand in the head,
 // for the 256 inputs of 8 cells, and cells hold values alone:
@@ -89,6 +90,11 @@ struct Layout {
 
     // From the beginning of a cell.
     FREEHOLD_INLINE constexpr int panel_bytes() const { return kPanel * cell_inputs() * bits() / 8; }
+    FREEHOLD_INLINE constexpr bool panels_alternate() const { return integer_scales() && bits() == 8; }
+    FREEHOLD_INLINE constexpr int line_step() const { return panels_alternate() ? 2 * kLineBytes : kLineBytes; }
+    FREEHOLD_INLINE constexpr int line_at(int panel, int line) const {
+        return panel * (panels_alternate() ? kLineBytes : panel_bytes()) + line * line_step();
+    }
     FREEHOLD_INLINE constexpr int halves_at() const { return 2 * panel_bytes(); }
     FREEHOLD_INLINE constexpr int cell_bytes() const {
         const bool here = scales == Scales::halves || integer_scales();
@@ -127,6 +133,7 @@ enum class LayoutId : std::uint8_t {
     q5g32,
     q5g32m,
     q8g32,
+    q8g32i,
     t4g32,
     t4g32s,
     q2g16sm,
@@ -137,25 +144,26 @@ enum class LayoutId : std::uint8_t {
     bf16,
     f32
 };
-inline constexpr int kNumLayouts = 16;
+inline constexpr int kNumLayouts = 17;
 
 inline constexpr Layout kLayouts[kNumLayouts] = {
-    {"q4g32", 4, 0, 32, Scales::halves, false, 8, false},     // Q4_0
-    {"q4g32i", 4, 0, 32, Scales::integers, false, 8, false},  // Q4_0 for int8 activations
-    {"q4g32m", 4, 0, 32, Scales::halves, true, 0, false},     // Q4_1
-    {"q4g32mi", 4, 0, 32, Scales::integers, true, 8, false},  // Q4_1 for int8 activations
-    {"q5g32", 4, 1, 32, Scales::halves, false, 16, false},    // Q5_0
-    {"q5g32m", 4, 1, 32, Scales::halves, true, 0, false},     // Q5_1
-    {"q8g32", 8, 0, 32, Scales::halves, false, 128, false},   // Q8_0
-    {"t4g32", 4, 0, 32, Scales::halves, false, 128, true},    // IQ4_NL
-    {"t4g32s", 4, 0, 32, Scales::bytes, false, 128, true},    // IQ4_XS
-    {"q2g16sm", 2, 0, 16, Scales::nibbles, true, 0, false},   // Q2_K
-    {"q3g16s", 2, 1, 16, Scales::bytes, false, 4, false},     // Q3_K
-    {"q4g32sm", 4, 0, 32, Scales::bytes, true, 0, false},     // Q4_K
-    {"q5g32sm", 4, 1, 32, Scales::bytes, true, 0, false},     // Q5_K
-    {"q6g16s", 4, 2, 16, Scales::bytes, false, 32, false},    // Q6_K
-    {"bf16", 16, 0, 1, Scales::none, false, 0, false},        // BF16
-    {"f32", 32, 0, 1, Scales::none, false, 0, false},         // F32, F16
+    {"q4g32", 4, 0, 32, Scales::halves, false, 8, false},       // Q4_0
+    {"q4g32i", 4, 0, 32, Scales::integers, false, 8, false},    // Q4_0 for int8 activations
+    {"q4g32m", 4, 0, 32, Scales::halves, true, 0, false},       // Q4_1
+    {"q4g32mi", 4, 0, 32, Scales::integers, true, 8, false},    // Q4_1 for int8 activations
+    {"q5g32", 4, 1, 32, Scales::halves, false, 16, false},      // Q5_0
+    {"q5g32m", 4, 1, 32, Scales::halves, true, 0, false},       // Q5_1
+    {"q8g32", 8, 0, 32, Scales::halves, false, 128, false},     // Q8_0
+    {"q8g32i", 8, 0, 32, Scales::integers, false, 128, false},  // Q8_0 for int8 activations
+    {"t4g32", 4, 0, 32, Scales::halves, false, 128, true},      // IQ4_NL
+    {"t4g32s", 4, 0, 32, Scales::bytes, false, 128, true},      // IQ4_XS
+    {"q2g16sm", 2, 0, 16, Scales::nibbles, true, 0, false},     // Q2_K
+    {"q3g16s", 2, 1, 16, Scales::bytes, false, 4, false},       // Q3_K
+    {"q4g32sm", 4, 0, 32, Scales::bytes, true, 0, false},       // Q4_K
+    {"q5g32sm", 4, 1, 32, Scales::bytes, true, 0, false},       // Q5_K
+    {"q6g16s", 4, 2, 16, Scales::bytes, false, 32, false},      // Q6_K
+    {"bf16", 16, 0, 1, Scales::none, false, 0, false},          // BF16
+    {"f32", 32, 0, 1, Scales::none, false, 0, false},           // F32, F16
 };
 
 // The values of IQ4_NL and IQ4_XS plus 128.
@@ -168,6 +176,7 @@ FREEHOLD_INLINE constexpr const Layout& layout_of(LayoutId id) { return kLayouts
 FREEHOLD_INLINE constexpr LayoutId with_integer_scales(LayoutId id) {
     if (id == LayoutId::q4g32) return LayoutId::q4g32i;
     if (id == LayoutId::q4g32m) return LayoutId::q4g32mi;
+    if (id == LayoutId::q8g32) return LayoutId::q8g32i;
     return id;
 }
 
@@ -211,6 +220,7 @@ static_assert(millibits(LayoutId::bf16) == 16000);
 static_assert(millibits(LayoutId::f32) == 32000);
 static_assert(millibits(LayoutId::q4g32i) == 4500);   // and 16 bits an output
 static_assert(millibits(LayoutId::q4g32mi) == 5000);  // and 16 bits an output
+static_assert(millibits(LayoutId::q8g32i) == 8500);   // and 16 bits an output
 }  // namespace layout_checks
 
 }  // namespace freehold

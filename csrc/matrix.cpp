@@ -80,7 +80,7 @@ struct GroupPlace {
         Byte* block = strip + layout.units_bytes() +
                       static_cast<std::size_t>(input / layout.block_inputs()) * layout.block_bytes();
         Byte* cell = block + layout.head_bytes() + in_block / layout.cell_inputs() * layout.cell_bytes();
-        values = cell + column / kPanel * layout.panel_bytes() + column % kPanel * kQuad;
+        values = cell + layout.line_at(column / kPanel, 0) + column % kPanel * kQuad;
         halves = (layout.two_level() ? block : cell + layout.halves_at()) + column * 2;
         unit = strip + column * 2;
         integers = cell + layout.halves_at() + (column * 2 + group % 2) * 2;
@@ -103,14 +103,14 @@ struct GroupPlace {
 
 constexpr std::uint32_t low_bits_of_bytes(int bits) { return 0x01010101u * ((1u << bits) - 1); }
 
-// A plane of `bits` a value in so many lines.
+// A plane of `bits` a value in so many lines, `line_step` bytes from one to the next.
 struct Plane {
-    int bits, lines;
+    int bits, lines, line_step;
 };
 
 // Four values of a quad.
 void add_to_plane(std::uint8_t* plane, Plane shape, int quad, std::uint32_t four) {
-    std::uint8_t* at = plane + quad % shape.lines * kLineBytes;
+    std::uint8_t* at = plane + quad % shape.lines * shape.line_step;
     std::uint32_t word;
     std::memcpy(&word, at, sizeof word);
     word |= (four & low_bits_of_bytes(shape.bits)) << (quad / shape.lines * shape.bits);
@@ -119,12 +119,13 @@ void add_to_plane(std::uint8_t* plane, Plane shape, int quad, std::uint32_t four
 
 std::uint32_t plane_quad(const std::uint8_t* plane, Plane shape, int quad) {
     std::uint32_t word;
-    std::memcpy(&word, plane + quad % shape.lines * kLineBytes, sizeof word);
+    std::memcpy(&word, plane + quad % shape.lines * shape.line_step, sizeof word);
     return (word >> (quad / shape.lines * shape.bits)) & low_bits_of_bytes(shape.bits);
 }
 
-Plane low_plane(const Layout& layout) { return {layout.low_bits, layout.plane_lines(layout.low_bits)}; }
-Plane high_plane(const Layout& layout) { return {layout.high_bits, layout.plane_lines(layout.high_bits)}; }
+Plane plane_of(const Layout& layout, int bits) { return {bits, layout.plane_lines(bits), layout.line_step()}; }
+Plane low_plane(const Layout& layout) { return plane_of(layout, layout.low_bits); }
+Plane high_plane(const Layout& layout) { return plane_of(layout, layout.high_bits); }
 
 void store_values(const Layout& layout, const Group& group, const GroupPlace<std::uint8_t>& to) {
     for (int q = 0; q < layout.group / kQuad; ++q) {

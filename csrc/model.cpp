@@ -108,7 +108,7 @@ std::vector<float>& Model::vector(const std::string& slot, int layer) {
 
 bool Model::has_integer_scales() const {
     const auto has = [](const Matrix& matrix) { return layout_of(matrix.layout).integer_scales(); };
-    return has(head) || std::any_of(layers.begin(), layers.end(), [&](const Layer& layer) {
+    return has(output()) || std::any_of(layers.begin(), layers.end(), [&](const Layer& layer) {
                return std::any_of(std::begin(kLayerMatrices), std::end(kLayerMatrices),
                                   [&](const Named<Matrix>& named) { return has(layer.*named.in_layer); });
            });

@@ -1,7 +1,7 @@
 // Packs strips at the memory's speed where a layout holds a type's bytes in another order and nothing else.
 //
 // Types whose blocks hold 4 consecutive inputs in 32 bits, as lines do, are transposed word by word, others of 16 and
-// 32 bits in small squares; nibbles whose scales become integers are paired on the way. Everything else goes through
+// 32 bits in small squares; groups whose scales become integers are paired on the way. Everything else goes through
 // decoders of groups.
 #include <algorithm>
 #include <cstddef>
@@ -85,23 +85,41 @@ float unit_of(const std::uint8_t* row, int num_groups) {
     return unit.value();
 }
 
-// Two blocks of an output to a cell of 64 inputs. The second one may be a block of zeros.
-template <const WordBlock& kBlock>
-void pack_pair(const std::uint8_t* first, const std::uint8_t* second, float per_unit, int column, std::uint8_t* cell) {
+std::uint32_t word_at(const std::uint8_t* p) {
+    std::uint32_t word;
+    std::memcpy(&word, p, sizeof word);
+    return word;
+}
+
+// Nibbles of two blocks: a line's low ones are of the first, its high ones of the second.
+void pair_nibbles(const std::uint8_t* first, const std::uint8_t* second, int num_words, std::uint8_t* to) {
     constexpr std::uint32_t kLow = 0x0f0f0f0fu;
-    constexpr const Layout& kLayout = layout_of(LayoutId::q4g32mi);
-    std::uint8_t* to = cell + column / kPanel * kLayout.panel_bytes() + column % kPanel * kQuad;
-    for (int word = 0; word < kBlock.num_words; ++word) {
-        std::uint32_t a, b;
-        std::memcpy(&a, first + kBlock.num_halves * 2 + word * 4, sizeof a);
-        std::memcpy(&b, second + kBlock.num_halves * 2 + word * 4, sizeof b);
+    for (int word = 0; word < num_words; ++word) {
+        const std::uint32_t a = word_at(first + word * 4), b = word_at(second + word * 4);
         const std::uint32_t low = (a & kLow) | (b & kLow) << 4, high = (a >> 4 & kLow) | (b & ~kLow);
         std::memcpy(to + word * kLineBytes, &low, sizeof low);
-        std::memcpy(to + (kBlock.num_words + word) * kLineBytes, &high, sizeof high);
+        std::memcpy(to + (num_words + word) * kLineBytes, &high, sizeof high);
+    }
+}
+
+// Two blocks of an output to a cell of 64 inputs. The second one may be missing: zeros.
+template <const WordBlock& kBlock>
+void pack_pair(const Layout& layout, const std::uint8_t* first, const std::uint8_t* second, float per_unit, int column,
+               std::uint8_t* cell) {
+    std::uint8_t* to = cell + layout.line_at(column / kPanel, 0) + column % kPanel * kQuad;
+    const std::uint8_t *values = first + kBlock.num_halves * 2, *more = second + kBlock.num_halves * 2;
+    if constexpr (kBlock.num_words == kCellQuads) {
+        for (int word = 0; word < 2 * kCellQuads; ++word) {
+            const std::uint8_t* from = word < kCellQuads ? values + word * 4 : more + (word - kCellQuads) * 4;
+            const std::uint32_t four = word_at(from) ^ kBlock.flips;
+            std::memcpy(to + word * layout.line_step(), &four, sizeof four);
+        }
+    } else {
+        pair_nibbles(values, more, kBlock.num_words, to);
     }
     const CentredScale a = centred<kBlock>(first), b = centred<kBlock>(second);
     const std::int16_t scales[2] = {integer_of(a.scale, per_unit), integer_of(b.scale, per_unit)};
-    std::uint8_t* integers = cell + kLayout.halves_at() + column * static_cast<int>(sizeof scales);
+    std::uint8_t* integers = cell + layout.halves_at() + column * static_cast<int>(sizeof scales);
     std::memcpy(integers, scales, sizeof scales);
     if constexpr (kBlock.num_halves == 2) {
         const float per_minimum = per_unit / kCentre;
@@ -112,7 +130,8 @@ void pack_pair(const std::uint8_t* first, const std::uint8_t* second, float per_
 
 template <const WordBlock& kBlock>
 void pack_with_integer_scales(const StripRows& from, const Layout& layout, int num_inputs, std::uint8_t* strip) {
-    constexpr std::uint8_t kZeros[kBlock.bytes] = {};
+    std::uint8_t zeros[kBlock.bytes] = {};  // once flipped
+    std::memset(zeros + kBlock.num_halves * 2, static_cast<int>(kBlock.flips & 0xffu), kBlock.num_words * 4);
     const int num_groups = num_inputs / kCellInputs;
     std::uint8_t* cells = strip + layout.units_bytes();
     for (int column = 0; column < from.num_rows; ++column) {
@@ -122,7 +141,7 @@ void pack_with_integer_scales(const StripRows& from, const Layout& layout, int n
         std::memcpy(strip + column * 2, &stored, sizeof stored);
         for (int g = 0; g < num_groups; g += 2) {
             const std::uint8_t* block = row + static_cast<std::size_t>(g) * kBlock.bytes;
-            pack_pair<kBlock>(block, g + 1 < num_groups ? block + kBlock.bytes : kZeros, per_unit(unit), column,
+            pack_pair<kBlock>(layout, block, g + 1 < num_groups ? block + kBlock.bytes : zeros, per_unit(unit), column,
                               cells + static_cast<std::size_t>(g / 2) * layout.block_bytes());
         }
     }
@@ -216,6 +235,7 @@ void pack_strip(const Matrix& matrix, SourceType source, const std::uint8_t* con
             if (layout.integer_scales()) return pack_with_integer_scales<kQ4_1>(from, layout, num_inputs, strip);
             return pack_words<kQ4_1>(from, num_inputs, strip);
         case SourceType::Q8_0:
+            if (layout.integer_scales()) return pack_with_integer_scales<kQ8_0>(from, layout, num_inputs, strip);
             return pack_words<kQ8_0>(from, num_inputs, strip);
         case SourceType::BF16:
             return transpose<Halves>(from, num_inputs, strip);

@@ -335,7 +335,7 @@ int main() {
             if (type != SourceType::F32) check_steps(isa, {type, true, KvFormat::bf16});
         }
         check_steps(isa, {SourceType::Q4_1, true, KvFormat::int8});
-        for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0}) {
+        for (const SourceType type : {SourceType::Q4_1, SourceType::Q4_0, SourceType::Q8_0}) {
             if (choose_kernels(isa).integer_scales) check_steps(isa, {type, true, KvFormat::bf16, true});
         }
     }

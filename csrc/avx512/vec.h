@@ -253,6 +253,8 @@ FREEHOLD_INLINE I i_dot_pairs(I a, I b) { return _mm512_madd_epi16(a, b); }
 FREEHOLD_INLINE I i_add_dot_pairs(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
 FREEHOLD_INLINE I i_low_twice(I a) { return _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(a, 16)); }
 FREEHOLD_INLINE I i_high_twice(I a) { return _mm512_mask_blend_epi16(0x55555555, a, _mm512_srli_epi32(a, 16)); }
+// Pairs: the low halves of `low`, the high halves of `high`.
+FREEHOLD_INLINE I i_halves_of(I low, I high) { return _mm512_mask_blend_epi16(0xaaaaaaaa, low, high); }
 FREEHOLD_INLINE void i_store_halves(std::int16_t* p, I a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
 }

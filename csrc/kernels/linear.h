@@ -130,17 +130,20 @@ FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights
 // All rows of the call over one strip.
 template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
-    const bool single_tile = tile_height<Part != 0>(call.row_end - call.row_begin) == call.row_end - call.row_begin;
-    const bool one_row = Part != 0 && call.row_end - call.row_begin == 1;
-    const std::ptrdiff_t near = kAscending && one_row ? kRowPrefetchBytes : kPrefetchBytes;
+    const int num_rows = call.row_end - call.row_begin;
+    const bool single_tile = tile_height<Part != 0>(num_rows) == num_rows;
+    const std::ptrdiff_t near = kAscending && Part != 0 && num_rows == 1 ? kRowPrefetchBytes : kPrefetchBytes;
     w.prefetch_distance = single_tile ? near : static_cast<std::ptrdiff_t>(w.strip_bytes);
-    w.prefetch_lines = w.panel == 0 ? kPrefetchLines<L> : 0;
+    // The highest tiles fetch what the next strip needs, each its share.
+    const int num_sharing = num_rows < kMaxTileRows ? 1 : num_rows / kMaxTileRows;
+    const int share = w.panel == 0 ? (kPrefetchLines<L> + num_sharing - 1) / num_sharing : 0;
     for (int row = call.row_begin; row < call.row_end;) {
+        w.prefetch_end = w.prefetch_begin + share < kPrefetchLines<L> ? w.prefetch_begin + share : kPrefetchLines<L>;
         const int rows = tile_height<Part != 0>(call.row_end - row);
         float* to = out + static_cast<std::ptrdiff_t>(row) * call.out_stride;
         tile_of<L, Part, kMaxTileRows>(rows, call, w, row, to);
         row += rows;
-        w.prefetch_lines = 0;  // the first tile has fetched what the next strip needs
+        w.prefetch_begin = w.prefetch_end;
     }
 }
 
@@ -156,7 +159,8 @@ void linear_layout(const LinearCall& call) {
         if constexpr (Part == 0 && kStripVectors == 2) {
             // One row has too few sums to hide the latency of a multiply-add: take two strips at a time.
             if (single_row && strip + 1 < call.strip_end) {
-                const TileWeights w{weights, call.strip_bytes, 0, kPrefetchLines<L>, kPrefetchBytes, end, next};
+                const TileWeights w{
+                    weights, call.strip_bytes, 0, kPrefetchLines<L>, 0, kPrefetchLines<L>, kPrefetchBytes, end, next};
                 float* to = out + static_cast<std::ptrdiff_t>(call.row_begin) * call.out_stride;
                 tile<L, Part, 1, 4>(call, w, call.row_begin, to);
                 ++strip;
@@ -164,7 +168,8 @@ void linear_layout(const LinearCall& call) {
             }
         }
         for (int panel = 0; panel < kStrip / kPanel; panel += kStripVectors) {
-            strip_rows<L, Part>(call, TileWeights{weights, call.strip_bytes, panel, 0, 0, end, next},
+            strip_rows<L, Part>(call,
+                                TileWeights{weights, call.strip_bytes, panel, kPrefetchLines<L>, 0, 0, 0, end, next},
                                 out + panel * kPanel);
         }
     }

@@ -1,4 +1,4 @@
-// From a row's quantized parts to the records that tiles of nibbles with integer scales read (pair_tiles.h).
+// From a row's quantized parts to the records that tiles of weights with integer scales read (pair_tiles.h).
 #pragma once
 
 #include "integer_scales.h"
@@ -13,15 +13,18 @@ FREEHOLD_INLINE I load_first(const std::int32_t* p, int count) {
     return f_bits(load_first(reinterpret_cast<const float*>(p), count));
 }
 
-// What takes a group's centre away: number 0 and 1 of a pair stand in low nibbles if the group is 16, else 1 in high
-// ones, where dot products are 16 times as large. Those that become lower halves begin at 2^15.
+// What takes the centre of nibbles away: number 0 and 1 of a pair stand in low nibbles if the group is 16, else 1 in
+// high ones, where dot products are 16 times as large. Those that become lower halves begin at 2^15.
 template <int Group>
-FREEHOLD_INLINE I starts_of(I sums) {
+FREEHOLD_INLINE I nibble_starts_of(I sums) {
     const I bias = i_select(lanes_of(0x5555), i_set(0x8000), i_zero());
     const I centre = i_shift_left<3>(sums), shifted = i_shift_left<7>(sums);
     constexpr int kShiftedLanes = Group == kCellInputs ? 0xaaaa : 0x8888;
     return i_sub(bias, i_select(lanes_of(kShiftedLanes), shifted, centre));
 }
+
+// What takes the offset of 8-bit weights away, and half a step to round by (byte_pairs.h).
+FREEHOLD_INLINE I byte_starts_of(I sums) { return i_sub(i_set(1 << (kByteShift - 1)), i_shift_left<7>(sums)); }
 
 template <int Group>
 void fill_records_of(const Activations& a, int row) {
@@ -42,10 +45,12 @@ void fill_records_of(const Activations& a, int row) {
 
     constexpr int kTogether = kPanel / Record::kGroups;  // records
     for (int first = 0; first < num_scales; first += kPanel) {
-        alignas(64) std::int32_t starts[kPanel];
+        alignas(64) std::int32_t nibble_starts[kPanel], byte_starts[kPanel];
         alignas(64) std::int16_t integers[kPanel], sum_integers[kPanel];
         const int first_sum = first * Group / kCellInputs;
-        i_store(starts, starts_of<Group>(load_first(sums + first, num_scales - first)));
+        const I of_groups = load_first(sums + first, num_scales - first);
+        i_store(nibble_starts, nibble_starts_of<Group>(of_groups));
+        i_store(byte_starts, byte_starts_of(of_groups));
         const F own = load_first(scales + first, num_scales - first);
         const F own_sums = load_first(scaled_sums + first_sum, num_sums - first_sum);
         i_store_halves(integers, useful ? rounded(own, factor) : i_zero());
@@ -56,7 +61,8 @@ void fill_records_of(const Activations& a, int row) {
             const int known = a.stride - here < kPairInputs ? kCellInputs : kPairInputs;
             std::memcpy(record.numbers, numbers + here, static_cast<std::size_t>(known));
             if (known < kPairInputs) std::memset(record.numbers + known, 0, kPairInputs - kCellInputs);
-            std::memcpy(record.starts, starts + i * Record::kGroups, sizeof record.starts);
+            std::memcpy(record.nibble_starts, nibble_starts + i * Record::kGroups, sizeof record.nibble_starts);
+            std::memcpy(record.byte_starts, byte_starts + i * Record::kGroups, sizeof record.byte_starts);
             std::memcpy(record.scales, integers + i * Record::kGroups, sizeof record.scales);
             std::memcpy(record.sums, sum_integers + i * 2, sizeof record.sums);
             records += sizeof(Record);

@@ -13,7 +13,9 @@ struct TileWeights {
     const std::uint8_t* strip;
     std::size_t strip_bytes;
     int panel;
-    int prefetch_lines;  // per cell
+    int cell_lines;      // as many each time as make up the block (its head included) over its cells
+    int prefetch_begin;  // which of them a tile prefetches
+    int prefetch_end;
     std::ptrdiff_t prefetch_distance;
     const std::uint8_t* end;   // of the call's strips
     const std::uint8_t* next;  // what is read after them
@@ -24,12 +26,15 @@ struct TileWeights {
     // A constant where tiles cover whole strips.
     FREEHOLD_INLINE int first_panel() const { return kStripVectors * kPanel == kStrip ? 0 : panel; }
     FREEHOLD_INLINE int panel_of(int vector) const { return (first_panel() + vector) % 2; }
-    // As many lines each time as make up the block (its head included) over its cells.
+    // Of a cell, in so many parts.
+    template <int Part = 0, int Parts = 1>
     FREEHOLD_INLINE void prefetch(const CellAt& at) const {
-        prefetch(at.block + static_cast<std::size_t>(at.number * prefetch_lines * kLineBytes), prefetch_lines);
+        const int share = prefetch_end - prefetch_begin;
+        const int begin = prefetch_begin + share * Part / Parts, end = prefetch_begin + share * (Part + 1) / Parts;
+        prefetch(at.block + static_cast<std::size_t>((at.number * cell_lines + begin) * kLineBytes), end - begin);
     }
     // The units, which stand before the cells.
-    FREEHOLD_INLINE void prefetch_units() const { prefetch(0, prefetch_lines == 0 ? 0 : 1); }
+    FREEHOLD_INLINE void prefetch_units() const { prefetch(0, prefetch_begin == 0 && prefetch_end != 0 ? 1 : 0); }
     FREEHOLD_INLINE void prefetch(std::size_t at, int lines) const {
         const std::uint8_t* p = strip + at + prefetch_distance;
         if (p >= end) p = next + (p - end);

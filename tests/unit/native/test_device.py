@@ -223,8 +223,8 @@ def test_a_block_takes_the_bytes_that_start_up_counts(open_device, kv_dtype) -> 
 
 def test_sizes_are_reported(open_device) -> None:
     runner = open_device(SMALL, make_weights(SMALL, DType.Q4_1, {Slot.EMBED: DType.Q8_0}), activations="int8")
-    layout = "q4g32mi" if _native.has_integer_scales(runner.backend.numeric_format.isa) else "q4g32m"
-    assert runner.backend.numeric_format.weights == f"{layout}+q8g32"
+    integers = "i" if _native.has_integer_scales(runner.backend.numeric_format.isa) else ""
+    assert runner.backend.numeric_format.weights == f"q4g32m{integers}+q8g32{integers}"
     assert runner.backend.numeric_format.activations == "int8"
     assert 0 < runner.backend.weight_bytes < 1 << 20
     assert runner.backend.scratch_bytes > 400 * 64 * 4

@@ -1,4 +1,4 @@
-"""Nibbles with integer scales: packing, and the kernels' bits against a twin in exact integers."""
+"""Weights with integer scales: packing, and the kernels' bits against a twin in exact integers."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,8 @@ from freehold import _native
 from freehold.files.quants import dequantize
 from freehold.files.tensors import DType, Tensor
 
-TYPES = [DType.Q4_0, DType.Q4_1]
+TYPES = [DType.Q4_0, DType.Q4_1, DType.Q8_0]
+NIBBLES = [DType.Q4_0, DType.Q4_1]
 ISAS = [isa for isa in _native.available_isas() if _native.has_integer_scales(isa)]
 SHAPES = [(1, 1, 32), (2, 70, 64), (3, 33, 96), (8, 32, 576), (33, 96, 160), (64, 65, 192)]
 """Rows, outputs, inputs; odd numbers of groups too."""
@@ -28,15 +29,23 @@ def wide_tensor(dtype: DType, num_outputs: int, num_inputs: int) -> Tensor:
 
 
 class IntegerWeights:
-    """What packing makes of a tensor: a unit for each output; nibbles from -8, scales and minima for each group."""
+    """What packing makes of a tensor: a unit for each output; signed values, scales and minima for each group.
+
+    Attributes:
+        step: what dot products of `values` are rounded to multiples of.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         num_outputs, num_inputs = tensor.shape
         blocks = tensor.data.reshape(num_outputs, num_inputs // 32, tensor.dtype.block_bytes)
         has_minimum = tensor.dtype is DType.Q4_1
         halves = np.ascontiguousarray(blocks[:, :, : 4 if has_minimum else 2]).view(np.float16).astype(np.float32)
-        nibbles = blocks[:, :, 4 if has_minimum else 2 :]
-        self.nibbles = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).astype(np.int64) - 8
+        values = blocks[:, :, 4 if has_minimum else 2 :]
+        if tensor.dtype is DType.Q8_0:
+            self.values, self.step = np.ascontiguousarray(values).view(np.int8).astype(np.int64), 16
+        else:
+            self.values = np.concatenate([values & 15, values >> 4], axis=2).astype(np.int64) - 8
+            self.step = 1
         scale = halves[:, :, 0]
         minimum = scale * np.float32(8) + halves[:, :, 1] if has_minimum else np.zeros_like(scale)
         largest = np.maximum(np.abs(scale), np.abs(minimum) / 8).max(axis=1)
@@ -45,7 +54,7 @@ class IntegerWeights:
         self.minima = np.clip(np.rint(minimum / (8 * self.unit[:, None])), -32767, 32767).astype(np.int64)
 
     def dequantized(self) -> NDArray[np.float64]:
-        weights = self.scales[:, :, None] * self.nibbles + 8 * self.minima[:, :, None]
+        weights = self.scales[:, :, None] * self.values + 8 * self.minima[:, :, None]
         return (weights * self.unit[:, None, None].astype(np.float64)).reshape(len(self.unit), -1)
 
 
@@ -63,8 +72,8 @@ def linear_twin(weights: IntegerWeights, x: NDArray[np.float32], group: int) -> 
     in_group = scaled_sums[:, :, 0] if group == 32 else scaled_sums[:, :, 0] + scaled_sums[:, :, 1]
     row_sums = np.rint(in_group * sum_factor).astype(np.int64)
 
-    nibbles = weights.nibbles.reshape(len(weights.unit), num_groups, 32 // group, group)
-    dots = np.einsum("rgpi,ogpi->rogp", numbers, nibbles)
+    values = weights.values.reshape(len(weights.unit), num_groups, 32 // group, group)
+    dots = (np.einsum("rgpi,ogpi->rogp", numbers, values) + weights.step // 2) // weights.step
     both = (weights.scales[None, :, :, None] * row_scales[:, None] + (1 << 14)) >> 15
     sums = (dots * both).sum(axis=3) + weights.minima[None] * row_sums[:, None]
     assert np.abs(dots).max() < 1 << 15
@@ -73,7 +82,7 @@ def linear_twin(weights: IntegerWeights, x: NDArray[np.float32], group: int) -> 
         of_cell = sums[:, :, first : first + 2].sum(axis=2)
         assert np.abs(of_cell).max() < 1 << 31
         total += of_cell.astype(np.float32)
-    return total * (weights.unit * np.float32(2)) * top[:, None]
+    return total * (weights.unit * np.float32(2 * weights.step)) * top[:, None]
 
 
 def activations(num_rows: int, num_inputs: int) -> NDArray[np.float32]:
@@ -115,7 +124,8 @@ def test_packed_weights_are_the_twins(dtype: DType) -> None:
         twin = IntegerWeights(tensor)
         np.testing.assert_array_equal(found, twin.dequantized().astype(np.float32))
         off = np.abs(found - dequantize(tensor)).max(axis=1)
-        assert (off <= 8 * twin.unit).all(), "half a unit for each of 8 steps of a nibble, and for the minimum"
+        highest = 128 if dtype is DType.Q8_0 else 8
+        assert (off <= highest * twin.unit).all(), "half a unit for each step of a value; of 8 for the minimum"
 
 
 def test_scales_are_exact_down_to_a_sixteenth_of_the_largest() -> None:
@@ -153,7 +163,7 @@ def test_rows_don_t_change_with_the_height_of_tiles(isa: str, dtype: DType, grou
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("group", [32, 16])
 @pytest.mark.parametrize("nibble", [0x00, 0xFF])
-@pytest.mark.parametrize("dtype", TYPES, ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", NIBBLES, ids=lambda d: d.name)
 def test_integers_are_exact_at_their_extremes(isa: str, dtype: DType, nibble: int, group: int) -> None:
     """All numbers, scales and minima at their largest magnitude, of either sign: where 16 or 32 bits would overflow."""
     tensor = random_tensor(dtype, 32, 128)
@@ -170,6 +180,40 @@ def test_integers_are_exact_at_their_extremes(isa: str, dtype: DType, nibble: in
             np.testing.assert_array_equal(run(isa, extreme, x, group), expected)
             exact = x.astype(np.float64) @ dequantize(extreme).astype(np.float64).T
             np.testing.assert_allclose(expected, exact, rtol=2e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("group", [32, 16])
+@pytest.mark.parametrize("value", [-128, -127, 127])
+def test_bytes_are_exact_at_their_extremes(isa: str, value: int, group: int) -> None:
+    tensor = random_tensor(DType.Q8_0, 32, 128)
+    blocks = np.full_like(tensor.data, value & 0xFF).reshape(-1, DType.Q8_0.block_bytes)
+    for scale in (1.9990234, -1.9990234, 0.0):
+        blocks[:, :2] = np.array([scale], dtype=np.float16).view(np.uint8)
+        extreme = Tensor("w", DType.Q8_0, tensor.shape, blocks.reshape(-1))
+        for sign in (1.0, -1.0):
+            x = np.full((3, 128), sign, dtype=np.float32)
+            expected = linear_twin(IntegerWeights(extreme), x, group)
+            np.testing.assert_array_equal(run(isa, extreme, x, group), expected)
+            exact = x.astype(np.float64) @ dequantize(extreme).astype(np.float64).T
+            np.testing.assert_allclose(expected, exact, rtol=2e-4)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("group", [32, 16])
+def test_dot_products_are_rounded_to_the_nearest_step(isa: str, group: int) -> None:
+    """Sums of all remainders by 16, of either sign; those half a step away from both go up."""
+    x = np.zeros((1, 64), dtype=np.float32)
+    x[0, [0, group]] = 127.0  # a scale of 1
+    x[0, [1, group + 1]] = 1.0
+    blocks = np.zeros((96, 2, DType.Q8_0.block_bytes), dtype=np.uint8)
+    blocks[:, :, :2] = np.array([1.0], dtype=np.float16).view(np.uint8)
+    values = blocks.view(np.int8)[:, :, 2:].reshape(96, 64)
+    values[:, 1] = np.arange(96) - 48
+    blocks[:, :, 2:] = values.view(np.uint8).reshape(96, 2, 32)
+    tensor = Tensor("w", DType.Q8_0, (96, 64), blocks.reshape(-1))
+    steps = np.floor((np.arange(96) - 48 + 8) / 16) * 16
+    np.testing.assert_array_equal(run(isa, tensor, x, group)[0], steps.astype(np.float32))
 
 
 @pytest.mark.parametrize("isa", ISAS)

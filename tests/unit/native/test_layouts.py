@@ -37,10 +37,16 @@ def test_types_keep_their_size(dtype: DType) -> None:
     assert with_units <= GROWTH.get(dtype, 1.0) * in_file + 64 * 2, "two bytes an output"
 
 
-def test_embeddings_keep_their_scales() -> None:
+@pytest.mark.parametrize("tied", [False, True])
+def test_embeddings_keep_their_scales_unless_they_are_the_head(tied: bool) -> None:
     """They are looked up row by row, as exactly as the file has them."""
-    sizes = {slot: _native.packed_bytes(slot, "Q4_0", 64, 512, integer_scales=True) for slot in ("embed", "head", "q")}
-    assert sizes["embed"] < sizes["head"] == sizes["q"]
+    sizes = {
+        slot: _native.packed_bytes(slot, "Q8_0", 64, 512, integer_scales=True, tied_embeddings=tied)
+        for slot in ("embed", "head", "q")
+    }
+    assert sizes["head"] == sizes["q"]
+    assert (sizes["embed"] == sizes["head"]) is tied
+    assert sizes["embed"] <= sizes["head"]
 
 
 def test_unknown_types_are_refused() -> None:

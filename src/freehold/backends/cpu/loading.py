@@ -69,7 +69,7 @@ def load_model(spec: ModelSpec, weights: Weights, options: BackendOptions) -> Lo
     matrices = list(_matrix_shapes(spec))
     integer_scales = options.activations == "int8" and _native.has_integer_scales(isa)
     weight_bytes = sum(
-        _native.packed_bytes(slot.value, weights.dtype(slot, layer).name, *shape, integer_scales)
+        _native.packed_bytes(slot.value, weights.dtype(slot, layer).name, *shape, integer_scales, spec.tied_embeddings)
         for slot, layer, shape in matrices
     )
     builder = _native.Builder.make(
