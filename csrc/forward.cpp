@@ -8,6 +8,8 @@ namespace {
 constexpr int kSharesPerThread = 4;  // of a matrix: what one thread does not get to, others can take
 constexpr int kFewestStrips = 2;     // in such a share
 
+constexpr std::size_t kMostFetchedBytes = std::size_t{5} << 19;  // for a thread's next layer: a share of the last cache
+
 std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
@@ -15,6 +17,7 @@ std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
 Forward::Forward(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, Team& team,
                  bool int8, bool bf16_dot)
     : model_(model),
+      kv_(kv),
       team_(team),
       ops_(model, kv, scratch, kernels, int8, bf16_dot),
       attention_(model, kv, scratch, kernels, team, bf16_dot),
@@ -33,6 +36,7 @@ TokenSpan Forward::kept_block(int number) const {
 
 void Forward::prepare(const Step& step, const std::vector<int>& kept, Profile* profile) {
     ops_.prepare(step, profile);
+    step_ = &step;
     num_rows_ = static_cast<int>(step.token_ids.size());
     kept_ = kept;
     blocks_.clear();
@@ -72,13 +76,19 @@ bool Forward::stage_is_ready(int block, int stage) const {
 
 void Forward::run_stage(int thread, int block, int stage) {
     const TokenSpan tokens = blocks_[index_of(block)].tokens;
+    const bool ends = stage == static_cast<int>(model_.layers.size());
+    if (stage > 0) attention_.run_block(thread, stage - 1, block, ops_.profile());
+    KvFetcher fetcher;
+    if (!ends)
+        fetcher = KvFetcher(kv_, model_.layers[index_of(stage)].attention, stage, *step_, tokens, kMostFetchedBytes);
+    ops_.set_background(thread, &fetcher);
     if (stage == 0) {
         for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);
     } else {
-        attention_.run_block(thread, stage - 1, block, ops_.profile());
         leave_by_rows(thread, stage - 1, tokens);
     }
-    if (stage < static_cast<int>(model_.layers.size())) enter_by_rows(thread, stage, tokens);
+    if (!ends) enter_by_rows(thread, stage, tokens);
+    ops_.set_background(thread, nullptr);
 }
 
 // From its keys and values on.

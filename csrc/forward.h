@@ -9,6 +9,7 @@
 #pragma once
 
 #include "attention.h"
+#include "kv_fetcher.h"
 #include "layer_ops.h"
 #include "row_blocks.h"
 
@@ -49,6 +50,7 @@ class Forward {
     const std::uint8_t* first_strips(int thread, const Matrix& matrix) const;
 
     const Model& model_;
+    const KvPool& kv_;
     Team& team_;
     LayerOps ops_;
     Attention attention_;
@@ -56,6 +58,7 @@ class Forward {
     int num_rows_ = 0;
     std::vector<RowBlock> blocks_;  // none: threads share outputs
     Chains chains_;                 // of these blocks
+    const Step* step_ = nullptr;
     std::vector<int> kept_;
     int num_kept_blocks_ = 0;  // the same for the kept inputs, behind the last layer's attention
 };

@@ -51,6 +51,23 @@ struct Activations {
     }
 };
 
+// Memory that a thread will read after the matrices at hand. Tiles of many rows ask for some lines of it with each
+// cell: the multipliers are busy meanwhile, and memory rests.
+struct Background {
+    static constexpr int kLines = 6;
+
+    const std::uint8_t* at = nullptr;  // null: nothing is left
+    const std::uint8_t* end = nullptr;
+    void (*more)(Background& self) = nullptr;  // goes on to what comes after `end`
+
+    FREEHOLD_INLINE void fetch() {
+        if (at == nullptr) return;
+        for (int line = 0; line < kLines; ++line) __builtin_prefetch(at + line * kLineBytes, 0, 2);
+        at += kLines * kLineBytes;
+        if (at >= end) more(*this);
+    }
+};
+
 // out[row, column] (+)= sum over inputs of weight * activation, for some rows and some strips of a matrix.
 struct LinearCall {
     const std::uint8_t* weights;
@@ -66,6 +83,7 @@ struct LinearCall {
     bool int8;  // use the quantized activations
     // What the thread reads after these strips, if known: prefetched as they end.
     const std::uint8_t* next = nullptr;
+    Background* background = nullptr;
 };
 
 // Ends the process: activations whose scales are coarser than a weight group would give wrong sums.

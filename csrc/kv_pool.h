@@ -31,12 +31,13 @@ class KvPool {
         return region_.data() + block_bytes_ * static_cast<std::size_t>(block_id);
     }
 
+    // Bytes of a layer in a block, which stand side by side: keys of all heads, then values.
+    std::size_t layer_bytes(const AttentionShape& shape) const;
     KvView view(const AttentionShape& shape, int layer, int kv_head, const std::int32_t* block_ids) const;
 
   private:
     // A view without a place.
     KvView shape_of(const AttentionShape& shape) const;
-    std::size_t layer_bytes(const AttentionShape& shape) const;
 
     int num_blocks_ = 0;
     int block_size_ = 0;

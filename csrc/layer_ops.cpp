@@ -20,7 +20,13 @@ void add_units(std::vector<HeadUnit>& units, HeadUnit::Kind kind, const Matrix& 
 
 LayerOps::LayerOps(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, bool int8,
                    bool bf16_dot)
-    : model_(model), kv_(kv), scratch_(scratch), kernels_(kernels), int8_(int8), bf16_dot_(bf16_dot) {
+    : model_(model),
+      kv_(kv),
+      scratch_(scratch),
+      kernels_(kernels),
+      int8_(int8),
+      bf16_dot_(bf16_dot),
+      backgrounds_(scratch.num_threads(), nullptr) {
     for (const Layer& layer : model_.layers) {
         const AttentionShape& a = layer.attention;
         std::vector<HeadUnit>& units = units_.emplace_back();
@@ -186,7 +192,7 @@ void LayerOps::heads(int thread, int layer, const HeadUnit& unit, const HeadInpu
     {
         const Timed timed(profile_, thread, Phase::qkv, layer);
         if (unit.kind != HeadUnit::Kind::query) fetch_places(layer, unit, tokens);
-        linear(*unit.matrix, {unit.strip_begin, unit.strip_end}, inputs.of(*unit.matrix), tokens.size(),
+        linear(thread, *unit.matrix, {unit.strip_begin, unit.strip_end}, inputs.of(*unit.matrix), tokens.size(),
                {out, stride, false}, next);
     }
     const Timed timed(profile_, thread, Phase::place, layer);
@@ -273,7 +279,7 @@ void LayerOps::add_attended(int thread, int layer, const Activations& input, Tok
     const Timed timed(profile_, thread, Phase::o, layer);
     const int stride = scratch_.widths().hidden;
     float* out = scratch_.hidden + at(tokens.begin, stride) + strip_begin * kStrip;
-    linear(model_.layers[static_cast<std::size_t>(layer)].o, {strip_begin, strip_end}, input, tokens.size(),
+    linear(thread, model_.layers[static_cast<std::size_t>(layer)].o, {strip_begin, strip_end}, input, tokens.size(),
            {out, stride, true}, next);
 }
 
@@ -285,8 +291,8 @@ void LayerOps::gate_up(int thread, int layer, const Activations& input, TokenSpa
     {
         const Timed timed(profile_, thread, Phase::gate_up, layer);
         const std::uint8_t* up = l.up.data + l.up.strip_bytes() * static_cast<std::size_t>(strip_begin);
-        linear(l.gate, {strip_begin, strip_end}, input, tokens.size(), {own.first, width, false}, up);
-        linear(l.up, {strip_begin, strip_end}, input, tokens.size(), {own.second, width, false}, next);
+        linear(thread, l.gate, {strip_begin, strip_end}, input, tokens.size(), {own.first, width, false}, up);
+        linear(thread, l.up, {strip_begin, strip_end}, input, tokens.size(), {own.second, width, false}, next);
     }
     const Timed timed(profile_, thread, Phase::gate, layer);
     const Activations inner = inner_of(l);
@@ -317,18 +323,18 @@ void LayerOps::add_mlp(int thread, int layer, const Activations& input, TokenSpa
     const Layer& l = model_.layers[static_cast<std::size_t>(layer)];
     const int stride = scratch_.widths().hidden;
     float* out = scratch_.hidden + at(tokens.begin, stride) + strip_begin * kStrip;
-    linear(l.down, {strip_begin, strip_end}, input, tokens.size(), {out, stride, true}, next);
+    linear(thread, l.down, {strip_begin, strip_end}, input, tokens.size(), {out, stride, true}, next);
 }
 
 void LayerOps::logits(int thread, const Activations& input, int count, int strip_begin, int strip_end,
                       const std::uint8_t* next) const {
     const Timed timed(profile_, thread, Phase::head, 0);
-    linear(model_.output(), {strip_begin, strip_end}, input, count,
+    linear(thread, model_.output(), {strip_begin, strip_end}, input, count,
            {scratch_.logits + strip_begin * kStrip, scratch_.logit_stride(), false}, next);
 }
 
-void LayerOps::linear(const Matrix& matrix, Strips strips, const Activations& input, int count, const Output& output,
-                      const std::uint8_t* next) const {
+void LayerOps::linear(int thread, const Matrix& matrix, Strips strips, const Activations& input, int count,
+                      const Output& output, const std::uint8_t* next) const {
     kernels_.linear(LinearCall{.weights = matrix.data + matrix.strip_bytes() * static_cast<std::size_t>(strips.begin),
                                .strip_bytes = matrix.strip_bytes(),
                                .layout = matrix.layout,
@@ -342,7 +348,8 @@ void LayerOps::linear(const Matrix& matrix, Strips strips, const Activations& in
                                .out_stride = output.stride,
                                .add = output.add,
                                .int8 = int8_,
-                               .next = next});
+                               .next = next,
+                               .background = backgrounds_[static_cast<std::size_t>(thread)]});
 }
 
 }  // namespace freehold

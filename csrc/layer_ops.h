@@ -48,6 +48,11 @@ class LayerOps {
     Profile* profile() const { return profile_; }
     const std::vector<HeadUnit>& units(int layer) const { return units_[static_cast<std::size_t>(layer)]; }
 
+    // What the thread's linear layers fetch meanwhile; null: nothing.
+    void set_background(int thread, Background* background) {
+        backgrounds_[static_cast<std::size_t>(thread)] = background;
+    }
+
     void embed(int thread, int token) const;
     // Moves rows of the residual stream to the front: `tokens`, ascending. What follows counts them alone.
     void keep(const std::vector<int>& tokens) const;
@@ -103,8 +108,8 @@ class LayerOps {
         int stride;
         bool add;
     };
-    void linear(const Matrix& matrix, Strips strips, const Activations& input, int count, const Output& output,
-                const std::uint8_t* next) const;
+    void linear(int thread, const Matrix& matrix, Strips strips, const Activations& input, int count,
+                const Output& output, const std::uint8_t* next) const;
 
     Model& model_;
     const KvPool& kv_;
@@ -114,6 +119,7 @@ class LayerOps {
     bool bf16_dot_;
     std::vector<std::vector<HeadUnit>> units_;  // by layer
 
+    std::vector<Background*> backgrounds_;  // by thread
     const Step* step_ = nullptr;
     Profile* profile_ = nullptr;
     // Consecutive tokens of a request within one tile of positions.

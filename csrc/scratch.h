@@ -61,6 +61,7 @@ class Scratch {
     Scratch(const Model& model, const ScratchOptions& options);
 
     std::size_t num_bytes() const { return region_.size(); }
+    std::size_t num_threads() const { return threads_.size(); }
     int max_logit_rows() const { return max_logit_rows_; }
     int logit_stride() const { return logit_stride_; }
     const Widths& widths() const { return widths_; }
