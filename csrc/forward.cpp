@@ -1,5 +1,7 @@
 #include "forward.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace freehold {
@@ -8,9 +10,19 @@ namespace {
 constexpr int kSharesPerThread = 4;  // of a matrix: what one thread does not get to, others can take
 constexpr int kFewestStrips = 2;     // in such a share
 
-constexpr std::size_t kMostFetchedBytes = std::size_t{5} << 19;  // for a thread's next layer: a share of the last cache
+constexpr std::size_t kMostFetchedBytes = std::size_t{5} << 19;
 
 std::size_t index_of(int i) { return static_cast<std::size_t>(i); }
+
+// What may be fetched of a block's next layer: a thread's share of a quarter of the last cache.
+std::size_t most_fetched_bytes(int num_threads) {
+    long cache = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    constexpr long kUnknown = 8L << 20;
+    return std::min(kMostFetchedBytes, static_cast<std::size_t>((cache > 0 ? cache : kUnknown) / 4 / num_threads));
+}
 
 }  // namespace
 
@@ -21,7 +33,8 @@ Forward::Forward(Model& model, const KvPool& kv, const Scratch& scratch, const K
       team_(team),
       ops_(model, kv, scratch, kernels, int8, bf16_dot),
       attention_(model, kv, scratch, kernels, team, bf16_dot),
-      cost_(model) {}
+      cost_(model),
+      most_fetched_bytes_(most_fetched_bytes(team.size())) {}
 
 bool Forward::takes_blocks(int num_rows) const {
     return num_rows >= kFewestBlockRows * team_.size() || num_rows > kBlockRows;
@@ -80,7 +93,7 @@ void Forward::run_stage(int thread, int block, int stage) {
     if (stage > 0) attention_.run_block(thread, stage - 1, block, ops_.profile());
     KvFetcher fetcher;
     if (!ends)
-        fetcher = KvFetcher(kv_, model_.layers[index_of(stage)].attention, stage, *step_, tokens, kMostFetchedBytes);
+        fetcher = KvFetcher(kv_, model_.layers[index_of(stage)].attention, stage, *step_, tokens, most_fetched_bytes_);
     ops_.set_background(thread, &fetcher);
     if (stage == 0) {
         for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);

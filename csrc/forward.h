@@ -55,6 +55,7 @@ class Forward {
     LayerOps ops_;
     Attention attention_;
     TokenCost cost_;
+    std::size_t most_fetched_bytes_;  // of a block's keys and values, while it is in a layer
     int num_rows_ = 0;
     std::vector<RowBlock> blocks_;  // none: threads share outputs
     Chains chains_;                 // of these blocks

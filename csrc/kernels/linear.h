@@ -81,6 +81,7 @@ void int8_tile(const LinearCall& call, const TileWeights& w, int row, float* out
         for (int number = 0; number < L.num_cells(); ++number, ++cell_number) {
             const CellAt at = cell_at<L>(block, number);
             w.prefetch(at);
+            fetch_background<Rows>(call);
             int8_cell<L, PartInputs>(sums, w, at, x, cell_number);
         }
     }

@@ -72,9 +72,6 @@ FREEHOLD_INLINE void pair_cell(Sums<Rows, Vectors>& sums, const PairCell<L, Grou
     });
 }
 
-// Tiles of fewer rows take too little time.
-constexpr int kBackgroundRows = 4;
-
 template <const Layout& L, int Group, int Rows, int Vectors>
 void pair_tile(const LinearCall& call, const TileWeights& w, int row, float* out) {
     Sums<Rows, Vectors> sums;
@@ -85,9 +82,7 @@ void pair_tile(const LinearCall& call, const TileWeights& w, int row, float* out
     for (std::size_t block = L.units_bytes(); block < w.strip_bytes; block += L.block_bytes()) {
         const CellAt at = cell_at<L>(block, 0);
         if constexpr (!kOfBytes<L>) w.prefetch(at);
-        if constexpr (Rows >= kBackgroundRows) {
-            if (call.background != nullptr) call.background->fetch();
-        }
+        fetch_background<Rows>(call);
         pair_cell(sums, PairCell<L, Group, Rows, Vectors>{w, at, records, stride});
         records += sizeof(ActivationRecord<Group>);
     }

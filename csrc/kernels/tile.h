@@ -42,6 +42,14 @@ struct TileWeights {
     }
 };
 
+// Tiles of fewer rows take too little time.
+template <int Rows>
+FREEHOLD_INLINE void fetch_background(const LinearCall& call) {
+    if constexpr (Rows >= 4) {
+        if (call.background != nullptr) call.background->fetch();
+    }
+}
+
 template <const Layout& L>
 constexpr int kPrefetchLines = (L.block_bytes() / kLineBytes + L.num_cells() - 1) / L.num_cells();
 
