@@ -54,6 +54,7 @@ void Forward::prepare(const Step& step, const std::vector<int>& kept, Profile* p
     kept_ = kept;
     blocks_.clear();
     if (takes_blocks(num_rows_)) cut_rows(step, cost_, team_.size(), blocks_);
+    if (num_rows_ <= kBlockRows && is_lopsided(blocks_, team_.size())) blocks_.clear();
     attention_.prepare(step, blocks_, kept);
     const auto num_layers = static_cast<int>(model_.layers.size()), num_kept = static_cast<int>(kept.size());
     chains_.reset(static_cast<int>(blocks_.size()), num_layers + (keeps_all() ? 1 : 0));

@@ -12,8 +12,9 @@ namespace {
 // Multiply-adds of linear layers that take as long as one of attention, with int8 and bf16 activations; of single
 // tokens most of that is the reading of keys and values.
 constexpr double kAttentionCost = 4.0;
-constexpr double kUneven = 1.05;  // the costliest block to the mean; beyond, one block more is better
-constexpr int kWholeTiles = 6;    // rows that the highest tiles fill
+constexpr double kUneven = 1.05;   // the costliest block to the mean; beyond, one block more is better
+constexpr double kLopsided = 1.5;  // times a thread's share of all
+constexpr int kWholeTiles = 6;     // rows that the highest tiles fill
 
 // Where a step's tokens may be cut, and what those before a token cost.
 struct Tokens {
@@ -145,9 +146,18 @@ void cut_rows(const Step& step, const TokenCost& cost, int num_threads, std::vec
                                  tokens.row_begin[static_cast<std::size_t>(begin)]) {
             --needed;
         }
-        blocks.push_back({{begin, end}, needed});
+        blocks.push_back({{begin, end}, needed, tokens.cost_of({begin, end})});
         begin = end;
     }
+}
+
+bool is_lopsided(const std::vector<RowBlock>& blocks, int num_threads) {
+    double all = 0.0, most = 0.0;
+    for (const RowBlock& block : blocks) {
+        all += block.cost;
+        most = std::max(most, block.cost);
+    }
+    return most * num_threads > kLopsided * all;
 }
 
 }  // namespace freehold

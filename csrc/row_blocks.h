@@ -34,6 +34,7 @@ struct RowBlock {
     // Blocks from here on, up to this one, hold earlier tokens of the first one's row: their keys and values are
     // needed.
     int first_needed;
+    double cost;
 };
 
 // At most kBlockRows tokens each. A row that is cut is cut where tiles of positions begin, so that nobody reads a tile
@@ -42,5 +43,9 @@ struct RowBlock {
 // One block more than threads where that is enough, so that a thread is there for what another that the system holds up
 // doesn't get to; as many as threads if they would become too small and cost about the same.
 void cut_rows(const Step& step, const TokenCost& cost, int num_threads, std::vector<RowBlock>& blocks);
+
+// True if one block takes most of the time that all threads have, as one that holds a request of very many positions:
+// its thread alone would attend to them.
+bool is_lopsided(const std::vector<RowBlock>& blocks, int num_threads);
 
 }  // namespace freehold

@@ -302,7 +302,7 @@ void check_cuts() {
         cut_rows(step, cost, 1 + below(5), blocks);
         int begin = 0;
         for (std::size_t number = 0; number < blocks.size(); ++number) {
-            const auto [tokens, first_needed] = blocks[number];
+            const auto& [tokens, first_needed, _] = blocks[number];
             if (tokens.begin != begin || tokens.size() < 1 || tokens.size() > kBlockRows)
                 fail("blocks of rows have gaps");
             begin = tokens.end;

@@ -21,7 +21,7 @@ class TouchedAhead {
     void touch();
 
   private:
-    static constexpr std::size_t kMostAhead = std::size_t{256} << 20;
+    static constexpr std::size_t kMostAhead = std::size_t{64} << 20;
 
     std::uint8_t* begin_;
     std::size_t size_;
