@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "layer_ops.h"
 #include "model.h"
 #include "step.h"
 

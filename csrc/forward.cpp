@@ -93,8 +93,10 @@ void Forward::run_stage(int thread, int block, int stage) {
     const bool ends = stage == static_cast<int>(model_.layers.size());
     if (stage > 0) attention_.run_block(thread, stage - 1, block, ops_.profile());
     KvFetcher fetcher;
-    if (!ends)
-        fetcher = KvFetcher(kv_, model_.layers[index_of(stage)].attention, stage, *step_, tokens, most_fetched_bytes_);
+    if (!ends) {
+        const AttentionShape& next = model_.layers[index_of(stage)].attention;
+        fetcher = KvFetcher(kv_, next, stage, *step_, tokens, most_fetched_bytes_);
+    }
     ops_.set_background(thread, &fetcher);
     if (stage == 0) {
         for (int token = tokens.begin; token < tokens.end; ++token) ops_.embed(thread, token);

@@ -6,7 +6,6 @@
 
 #include "kernels.h"
 #include "kv_pool.h"
-#include "layer_ops.h"
 #include "model.h"
 #include "step.h"
 

@@ -33,11 +33,6 @@ struct HeadInputs {
     const Activations& of(const Matrix& matrix) const { return matrix.fine_activations ? fine : coarse; }
 };
 
-struct TokenSpan {
-    int begin, end;
-    int size() const { return end - begin; }
-};
-
 class LayerOps {
   public:
     LayerOps(Model& model, const KvPool& kv, const Scratch& scratch, const KernelTable& kernels, bool int8,

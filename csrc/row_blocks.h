@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "layer_ops.h"
 #include "model.h"
 #include "step.h"
 

@@ -12,6 +12,12 @@
 
 namespace freehold {
 
+// Consecutive inputs of a step.
+struct TokenSpan {
+    int begin, end;
+    int size() const { return end - begin; }
+};
+
 struct FedBy {
     std::int64_t step_id;
     int row;
