@@ -12,6 +12,7 @@
 
 #include "builder.h"
 #include "dispatch.h"
+#include "kv_fetcher.h"
 #include "numeric.h"
 #include "row_blocks.h"
 
@@ -319,12 +320,51 @@ void check_cuts() {
     }
 }
 
+// Of rows of a single token: whole blocks at once, of the last one the tiles in use; no more than is allowed.
+void check_fetcher() {
+    Model model;
+    model.layers.resize(2);
+    for (Layer& layer : model.layers) {
+        layer.attention.num_kv_heads = 2;
+        layer.attention.head_dim = 32;
+        layer.attention.window = 1 << 30;
+    }
+    const AttentionShape& shape = model.layers[1].attention;
+    const KvPool kv(model, 8, 2 * kTilePositions, KvFormat::bf16);
+    Step step;
+    step.block_ids = {5, 0, 3, 1, 7, 2};
+    const int lengths[] = {70, 2, 33}, num_tokens[] = {1, 5, 1}, first_tokens[] = {0, 1, 6}, first_blocks[] = {0, 3, 4};
+    for (int i = 0; i < 3; ++i) {
+        StepRow& row = step.rows.emplace_back();
+        row.start_pos = lengths[i];
+        row.num_tokens = num_tokens[i];
+        row.first_token = first_tokens[i];
+        row.first_block = first_blocks[i];
+    }
+    const auto fetched = [&](TokenSpan tokens, std::size_t most) {
+        std::size_t found = 0;
+        KvFetcher fetcher(kv, shape, 1, step, tokens, most);
+        while (fetcher.at != nullptr) {
+            if (fetcher.at < kv.block(0) || fetcher.end > kv.block(7) + kv.block_bytes())
+                fail("fetches strange memory");
+            found += static_cast<std::size_t>(fetcher.end - fetcher.at);
+            fetcher.more(fetcher);
+        }
+        return found;
+    };
+    const std::size_t block = kv.layer_bytes(shape), tile = block / 2;
+    if (fetched({0, 7}, 1 << 20) != 3 * block + 2 * tile) fail("keys and values of a batch are not fetched");
+    if (fetched({1, 7}, 1 << 20) != block + tile) fail("keys and values of a block of rows are not fetched");
+    if (fetched({0, 7}, 1000) != 1000) fail("more is fetched than may be");
+}
+
 }  // namespace
 }  // namespace freehold
 
 int main() {
     using namespace freehold;
     check_cuts();
+    check_fetcher();
     for (const std::string& isa : available_isas()) {
         for (int i = 0; i < kNumSources; ++i) {
             const auto type = static_cast<SourceType>(i);
