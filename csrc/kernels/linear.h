@@ -110,11 +110,15 @@ FREEHOLD_INLINE void tile(const LinearCall& call, const TileWeights& w, int row,
     }
 }
 
-// Rows of the highest tile for `rows` rows. Few heights, since each is a kernel of its own.
-template <bool Int8>
+template <const Layout& L>
+constexpr int kHighestTile = L.integer_scales() ? kMostPairRows : kMaxTileRows;
+
+// Rows of the highest tile for `rows` rows. Few heights, since each is a kernel of its own. `Part`: see `tile`.
+template <const Layout& L, int Part>
 constexpr int tile_height(int rows) {
-    constexpr int kMiddle = Int8 ? kMaxTileRows * 2 / 3 : kMaxTileRows / 2;
-    constexpr int kHeights[] = {kMaxTileRows, kMiddle, Int8 ? kMaxTileRows / 3 : 1};
+    constexpr int kMost = kHighestTile<L>;
+    constexpr int kMiddle = Part != 0 && !L.integer_scales() ? kMost * 2 / 3 : kMost / 2;
+    constexpr int kHeights[] = {kMost, kMiddle, Part != 0 ? kMost / 3 : 1};
     for (const int height : kHeights) {
         if (height > 0 && rows >= height) return height;
     }
@@ -125,24 +129,24 @@ constexpr int tile_height(int rows) {
 template <const Layout& L, int Part, int Rows>
 FREEHOLD_INLINE void tile_of(int rows, const LinearCall& call, const TileWeights& w, int row, float* out) {
     if (rows == Rows) return tile<L, Part, Rows, kStripVectors>(call, w, row, out);
-    if constexpr (Rows > 1) tile_of<L, Part, tile_height<Part != 0>(Rows - 1)>(rows, call, w, row, out);
+    if constexpr (Rows > 1) tile_of<L, Part, tile_height<L, Part>(Rows - 1)>(rows, call, w, row, out);
 }
 
 // All rows of the call over one strip.
 template <const Layout& L, int Part>
 void strip_rows(const LinearCall& call, TileWeights w, float* out) {
     const int num_rows = call.row_end - call.row_begin;
-    const bool single_tile = tile_height<Part != 0>(num_rows) == num_rows;
+    const bool single_tile = tile_height<L, Part>(num_rows) == num_rows;
     const std::ptrdiff_t near = kAscending && Part != 0 && num_rows == 1 ? kRowPrefetchBytes : kPrefetchBytes;
     w.prefetch_distance = single_tile ? near : static_cast<std::ptrdiff_t>(w.strip_bytes);
     // The highest tiles fetch what the next strip needs, each its share.
-    const int num_sharing = num_rows < kMaxTileRows ? 1 : num_rows / kMaxTileRows;
+    const int num_sharing = num_rows < kHighestTile<L> ? 1 : num_rows / kHighestTile<L>;
     const int share = w.panel == 0 ? (kPrefetchLines<L> + num_sharing - 1) / num_sharing : 0;
     for (int row = call.row_begin; row < call.row_end;) {
         w.prefetch_end = w.prefetch_begin + share < kPrefetchLines<L> ? w.prefetch_begin + share : kPrefetchLines<L>;
-        const int rows = tile_height<Part != 0>(call.row_end - row);
+        const int rows = tile_height<L, Part>(call.row_end - row);
         float* to = out + static_cast<std::ptrdiff_t>(row) * call.out_stride;
-        tile_of<L, Part, kMaxTileRows>(rows, call, w, row, to);
+        tile_of<L, Part, kHighestTile<L>>(rows, call, w, row, to);
         row += rows;
         w.prefetch_begin = w.prefetch_end;
     }

@@ -37,46 +37,50 @@ struct PairCell {
     }
 };
 
+// A cell's scales for pair `Pair` of a record's groups, which are halves of the cell's if there are two pairs.
+template <int Pair, const Layout& L, int Group, int Rows, int Vectors>
+FREEHOLD_INLINE I scales_of_pair(const PairCell<L, Group, Rows, Vectors>& cell, int v) {
+    const I scales = cell.scales(v);
+    if constexpr (PairCell<L, Group, Rows, Vectors>::kPairs == 1) return scales;
+    return Pair == 0 ? i_low_twice(scales) : i_high_twice(scales);
+}
+
 // What a cell's scales and minima make of its dot products.
 template <int Rows, int Vectors>
 struct CellSums {
     I at[Rows][Vectors];
-
-    // `scales`: of two groups, or twice of one; `row_scales(r)` those of the row.
-    template <class RowScales>
-    FREEHOLD_INLINE void add(const DotPairs<Rows, Vectors>& dots, const I (&scales)[Vectors], RowScales&& row_scales) {
-        unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-            const I own = pair_at(row_scales(r));
-            unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-                at[r][v] = i_add_dot_pairs(at[r][v], dots.at[r][v], i_scaled_pairs(scales[v], own));
-            });
-        });
-    }
-    FREEHOLD_INLINE static I pair_at(const std::int16_t* p) {
-        int both;
-        std::memcpy(&both, p, sizeof both);
-        return i_set(both);
-    }
 };
 
-// A cell's scales, and what its minima add.
-template <const Layout& L, int Group, int Rows, int Vectors>
-FREEHOLD_INLINE CellSums<Rows, Vectors> minima_of(const PairCell<L, Group, Rows, Vectors>& cell, I (&scales)[Vectors]) {
-    I minima[Vectors];
+FREEHOLD_INLINE I pair_at(const std::int16_t* p) {
+    int both;
+    std::memcpy(&both, p, sizeof both);
+    return i_set(both);
+}
+
+// Adds a pair to its cell, and the last one's cell to the tile. All that a row needs stands together and late: where
+// the compiler keeps this order, few registers wait for the dot products (cpu-kernels.md, "The order of instructions").
+template <int Pair, bool Last, const Layout& L, int Group, int Rows, int Vectors>
+FREEHOLD_INLINE void add_pair(Sums<Rows, Vectors>& sums, CellSums<Rows, Vectors>& found,
+                              const PairCell<L, Group, Rows, Vectors>& cell, const DotPairs<Rows, Vectors>& dots) {
+    constexpr bool kStartsWithMinima = L.minimum && Pair == 0;
+    I scales[Vectors], minima[Vectors];
     unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-        scales[v] = cell.scales(v);
-        if constexpr (L.minimum) minima[v] = cell.minima(v);
+        scales[v] = scales_of_pair<Pair>(cell, v);
+        if constexpr (kStartsWithMinima) minima[v] = cell.minima(v);
     });
-    CellSums<Rows, Vectors> found;
     unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
+        const auto& record = cell.record(r);
+        const I row_scales = pair_at(record.scales + 2 * Pair);
+        I row_sums;
+        if constexpr (kStartsWithMinima) row_sums = pair_at(record.sums);
         unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-            found.at[r][v] = i_zero();
-            if constexpr (L.minimum) {
-                found.at[r][v] = i_dot_pairs(minima[v], CellSums<Rows, Vectors>::pair_at(cell.record(r).sums));
-            }
+            I& sum = found.at[r][v];
+            if constexpr (Pair == 0) sum = i_zero();
+            if constexpr (kStartsWithMinima) sum = i_dot_pairs(minima[v], row_sums);
+            sum = i_add_dot_pairs(sum, dots.at[r][v], i_scaled_pairs(scales[v], row_scales));
+            if constexpr (Last) sums.at[r][v] = f_add(sums.at[r][v], f_from_int(sum));
         });
     });
-    return found;
 }
 
 }  // namespace

@@ -12,6 +12,9 @@
 namespace freehold::FREEHOLD_ISA {
 namespace {
 
+// Of a tile: sums, dot products of a pair and what these make of a cell stay in registers. Six rows are no faster.
+constexpr int kMostPairRows = 4;
+
 template <const Layout& L>
 constexpr bool kOfBytes = L.bits() == 8;
 
@@ -39,36 +42,20 @@ FREEHOLD_INLINE void dot_pairs_of_row(const PairCell<L, Group, 1, Vectors>& cell
     }
 }
 
-// A cell's scales for pair `Pair` of a record's groups, which are halves of the cell's if there are two pairs.
-template <int Pair, int Pairs, int Vectors>
-FREEHOLD_INLINE void scales_of_pair(const I (&scales)[Vectors], I (&own)[Vectors]) {
-    unrolled<Vectors>([&](auto v) FREEHOLD_INLINE_LAMBDA {
-        if constexpr (Pairs == 1) own[v] = scales[v];
-        if constexpr (Pairs == 2) own[v] = Pair == 0 ? i_low_twice(scales[v]) : i_high_twice(scales[v]);
-    });
-}
-
 template <const Layout& L, int Group, int Rows, int Vectors>
 FREEHOLD_INLINE void pair_cell(Sums<Rows, Vectors>& sums, const PairCell<L, Group, Rows, Vectors>& cell) {
     constexpr int kPairs = PairCell<L, Group, Rows, Vectors>::kPairs;
     DotPairs<Rows, Vectors> of_row[kPairs];
     if constexpr (Rows == 1) dot_pairs_of_row(cell, of_row);
-    I scales[Vectors], own[Vectors];
-    CellSums<Rows, Vectors> found = minima_of(cell, scales);
+    CellSums<Rows, Vectors> found;
     unrolled<kPairs>([&](auto p) FREEHOLD_INLINE_LAMBDA {
-        const auto row_scales = [&](int r) FREEHOLD_INLINE_LAMBDA { return cell.record(r).scales + 2 * p; };
+        constexpr bool kLast = p == kPairs - 1;
         if constexpr (Rows == 1) {
-            scales_of_pair<p, kPairs>(scales, own);
-            found.add(of_row[p], own, row_scales);
+            add_pair<p, kLast>(sums, found, cell, of_row[p]);
         } else {
             const DotPairs<Rows, Vectors> dots = dot_pairs<p>(cell);
-            scales_of_pair<p, kPairs>(scales, own);
-            found.add(dots, own, row_scales);
+            add_pair<p, kLast>(sums, found, cell, dots);
         }
-    });
-    unrolled<Rows>([&](auto r) FREEHOLD_INLINE_LAMBDA {
-        unrolled<Vectors>(
-            [&](auto v) FREEHOLD_INLINE_LAMBDA { sums.at[r][v] = f_add(sums.at[r][v], f_from_int(found.at[r][v])); });
     });
 }
 
