@@ -57,7 +57,11 @@ void Forward::prepare(const Step& step, const std::vector<int>& kept, Profile* p
     if (num_rows_ <= kBlockRows && is_lopsided(blocks_, team_.size())) blocks_.clear();
     attention_.prepare(step, blocks_, kept);
     const auto num_layers = static_cast<int>(model_.layers.size()), num_kept = static_cast<int>(kept.size());
-    chains_.reset(static_cast<int>(blocks_.size()), num_layers + (keeps_all() ? 1 : 0));
+    const auto num_blocks = static_cast<int>(blocks_.size());
+    chains_.reset(num_blocks, num_layers + (keeps_all() ? 1 : 0));
+    for (int block = 0; block < num_blocks; ++block) {
+        if (blocks_[index_of(block)].alone) chains_.set_alone(block);
+    }
     const int most = kBlockRows * team_.size();
     num_kept_blocks_ = takes_blocks(num_kept) ? (num_kept + most - 1) / most * team_.size() : 0;
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr double kAttentionCost = 4.0;
 constexpr double kUneven = 1.05;   // the costliest block to the mean; beyond, one block more is better
 constexpr double kLopsided = 1.5;  // times a thread's share of all
-constexpr int kWholeTiles = 6;     // rows that the highest tiles fill
+constexpr int kWholeTiles = 12;    // rows that the highest tiles fill, of four or of six
 
 // Where a step's tokens may be cut, and what those before a token cost.
 struct Tokens {
@@ -146,7 +146,9 @@ void cut_rows(const Step& step, const TokenCost& cost, int num_threads, std::vec
                                  tokens.row_begin[static_cast<std::size_t>(begin)]) {
             --needed;
         }
-        blocks.push_back({{begin, end}, needed, tokens.cost_of({begin, end})});
+        const bool whole_end = end == tokens.size() || tokens.row_begin[static_cast<std::size_t>(end)] == end;
+        const bool alone = whole_end && needed == static_cast<int>(blocks.size());
+        blocks.push_back({{begin, end}, needed, alone, tokens.cost_of({begin, end})});
         begin = end;
     }
 }

@@ -33,6 +33,7 @@ struct RowBlock {
     // Blocks from here on, up to this one, hold earlier tokens of the first one's row: their keys and values are
     // needed.
     int first_needed;
+    bool alone;  // holds whole rows
     double cost;
 };
 

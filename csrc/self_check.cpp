@@ -15,6 +15,7 @@
 #include "kv_fetcher.h"
 #include "numeric.h"
 #include "row_blocks.h"
+#include "threads/team.h"
 
 namespace freehold {
 namespace {
@@ -273,6 +274,51 @@ void check_linear(const std::string& isa, SourceType type) {
     }
 }
 
+// Chains that need others before them, and some that are alone, on up to 5 threads: each stage is worked on once, in
+// its turn, after what it needs.
+void check_chains() {
+    constexpr int kStages = 3;
+    std::mt19937 random(2);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    for (int num_threads = 1; num_threads <= 5; ++num_threads) {
+        Team team(num_threads);
+        Chains chains;
+        for (int turn = 0; turn < 1000; ++turn) {
+            const int num_chains = 1 + below(7);
+            chains.reset(num_chains, kStages);
+            std::vector<int> first_needed, num_done(static_cast<std::size_t>(num_chains), 0);
+            for (int chain = 0; chain < num_chains; ++chain) {
+                const bool joins = chain > 0 && below(2) == 0;
+                first_needed.push_back(joins ? first_needed.back() : chain);
+            }
+            for (int chain = 0; chain < num_chains; ++chain) {
+                const auto next = static_cast<std::size_t>(chain) + 1;
+                const bool needed = chain + 1 < num_chains && first_needed[next] <= chain;
+                if (first_needed[next - 1] == chain && !needed) chains.set_alone(chain);
+            }
+            const auto is_ready = [&](int chain, int stage) {
+                for (int other = first_needed[static_cast<std::size_t>(chain)]; other < chain; ++other) {
+                    if (chains.num_done(other) < stage) return false;
+                }
+                return true;
+            };
+            team.run([&](int) {
+                team.for_each_stage(chains, is_ready, [&](int chain, int stage) {
+                    const auto own = static_cast<std::size_t>(chain);
+                    for (auto other = static_cast<std::size_t>(first_needed[own]); other < own; ++other) {
+                        if (num_done[other] < stage) fail("a stage of a chain comes before what it needs");
+                    }
+                    if (stage >= kStages || num_done[own] != stage) fail("a stage of a chain isn't in its turn");
+                    ++num_done[own];
+                });
+            });
+            for (const int done : num_done) {
+                if (done != kStages) fail("a chain didn't come to its end");
+            }
+        }
+    }
+}
+
 // Steps of up to 60 rows, cut for up to 5 threads.
 void check_cuts() {
     Model model;
@@ -303,12 +349,15 @@ void check_cuts() {
         cut_rows(step, cost, 1 + below(5), blocks);
         int begin = 0;
         for (std::size_t number = 0; number < blocks.size(); ++number) {
-            const auto& [tokens, first_needed, _] = blocks[number];
+            const auto& [tokens, first_needed, alone, _] = blocks[number];
             if (tokens.begin != begin || tokens.size() < 1 || tokens.size() > kBlockRows)
                 fail("blocks of rows have gaps");
             begin = tokens.end;
             const auto first = static_cast<std::size_t>(tokens.begin);
             const bool cut = first > 0 && row_of_token[first - 1] == row_of_token[first];
+            const auto end = static_cast<std::size_t>(tokens.end);
+            const bool cut_later = end < row_of_token.size() && row_of_token[end - 1] == row_of_token[end];
+            if (alone == (cut || cut_later)) fail("a block is alone, or isn't");
             if (cut && pos_of_token[first] % kTilePositions != 0) fail("a row is cut within a tile of positions");
             for (std::size_t other = 0; other < number; ++other) {
                 const auto last = static_cast<std::size_t>(blocks[other].tokens.end) - 1;
@@ -364,6 +413,7 @@ void check_fetcher() {
 int main() {
     using namespace freehold;
     check_cuts();
+    check_chains();
     check_fetcher();
     for (const std::string& isa : available_isas()) {
         for (int i = 0; i < kNumSources; ++i) {

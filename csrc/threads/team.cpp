@@ -63,7 +63,10 @@ void Chains::reset(int num_chains, int num_stages) {
     }
     num_chains_ = num_chains;
     num_stages_ = num_stages;
-    for (int chain = 0; chain < num_chains; ++chain) state(chain).store(0, std::memory_order_relaxed);
+    for (int chain = 0; chain < num_chains; ++chain) {
+        state(chain).store(0, std::memory_order_relaxed);
+        chains_[static_cast<std::size_t>(chain)].alone = false;
+    }
     num_finished_.store(0, std::memory_order_relaxed);
 }
 

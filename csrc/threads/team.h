@@ -21,6 +21,8 @@ class Chains {
   public:
     // Begins anew. By one thread, while no other is in a body.
     void reset(int num_chains, int num_stages);
+    // Says after `reset` that no other chain needs what this one leaves.
+    void set_alone(int chain) { chains_[static_cast<std::size_t>(chain)].alone = true; }
     int num_chains() const { return num_chains_; }
     int num_stages() const { return num_stages_; }
     // Stages of the chain that are done. What they left can be read.
@@ -32,13 +34,16 @@ class Chains {
     // Twice the stages done, and one more while somebody works on the next.
     struct alignas(64) Chain {
         std::atomic<std::uint32_t> state{0};
+        bool alone = false;
     };
 
+    bool alone(int chain) const { return chains_[static_cast<std::size_t>(chain)].alone; }
     std::atomic<std::uint32_t>& state(int chain) const { return chains_[static_cast<std::size_t>(chain)].state; }
     // Claims the chain that is furthest behind of those that nobody works on and that are ready, given as chain and
-    // stage; of equals `favourite`, whose data this thread's cache holds, or else the next one.
+    // stage. Of equals the first, which others may wait for; if nobody does, `last`, whose data this thread's cache
+    // holds.
     template <class Ready>
-    std::optional<int> claim(int favourite, Ready&& ready);
+    std::optional<int> claim(int last, Ready&& ready);
     // True if that was the last stage of all.
     bool finish(int chain);
 
@@ -174,14 +179,14 @@ class Team {
 };
 
 template <class Ready>
-std::optional<int> Chains::claim(int favourite, Ready&& ready) {
+std::optional<int> Chains::claim(int last, Ready&& ready) {
     for (;;) {
         std::optional<int> best;
         std::uint32_t least = 2 * static_cast<std::uint32_t>(num_stages_);
-        for (int i = 0; i < num_chains_; ++i) {
-            const int chain = (favourite + i) % num_chains_;
+        for (int chain = 0; chain < num_chains_; ++chain) {
             const std::uint32_t state = this->state(chain).load(std::memory_order_acquire);
-            if (state % 2 == 1 || state >= least || !ready(chain, static_cast<int>(state / 2))) continue;
+            const bool better = state < least || (best && state == least && chain == last && alone(chain));
+            if (state % 2 == 1 || !better || !ready(chain, static_cast<int>(state / 2))) continue;
             best = chain;
             least = state;
         }
