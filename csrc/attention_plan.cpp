@@ -91,9 +91,9 @@ void plan_attention(const AttentionShape& shape, const Step& step, const std::ve
     plan.shared = num_threads > 1 && num_items < kItemsPerThread * num_threads &&
                   floats <= static_cast<std::ptrdiff_t>(Scratch::kPieceFloats);
     if (!plan.shared) return;
-    for (int item = 0; item < num_items; ++item) {
-        for (int piece = 0; piece < plan.items[static_cast<std::size_t>(item)].num_pieces; ++piece) {
-            plan.pieces.push_back({item, piece});
+    for (int first = 0; first < num_items; first += shape.num_kv_heads) {
+        for (int piece = 0; piece < plan.items[static_cast<std::size_t>(first)].num_pieces; ++piece) {
+            for (int head = 0; head < shape.num_kv_heads; ++head) plan.pieces.push_back({first + head, piece});
         }
     }
 }

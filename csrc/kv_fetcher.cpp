@@ -37,8 +37,8 @@ void KvFetcher::advance() {
             num_bytes = kv_->layer_bytes(*shape_);
             pos_ += size;
         } else if (pos_ < row.start_pos && part_ < 2 * shape_->num_kv_heads) {
-            const bool keys = part_ < shape_->num_kv_heads;
-            const KvView view = kv_->view(*shape_, layer_, part_ % shape_->num_kv_heads, block_ids);
+            const bool keys = part_ % 2 == 0;
+            const KvView view = kv_->view(*shape_, layer_, part_ / 2, block_ids);
             const auto num_tiles =
                 static_cast<std::size_t>((row.start_pos - pos_ + kTilePositions - 1) / kTilePositions);
             at = keys ? view.key_tile(pos_) : view.value_tile(pos_);

@@ -33,7 +33,7 @@ class KvFetcher : public Background {
     std::size_t left_bytes_ = 0;
     std::size_t row_ = 0;
     int pos_ = 0;   // of the row: what comes before is fetched
-    int part_ = 0;  // of the row's last block: keys of each head, then values
+    int part_ = 0;  // of the row's last block: each head's keys and values
 };
 
 }  // namespace freehold

@@ -58,9 +58,8 @@ KvView KvPool::view(const AttentionShape& a, int layer, int kv_head, const std::
     kv.base = region_.data() + layer_at_[static_cast<std::size_t>(layer)];
     kv.block_bytes = block_bytes_;
     kv.block_ids = block_ids;
-    kv.keys_at = static_cast<std::size_t>(kv_head) * bytes.keys;
-    kv.values_at =
-        static_cast<std::size_t>(a.num_kv_heads) * bytes.keys + static_cast<std::size_t>(kv_head) * bytes.values;
+    kv.keys_at = static_cast<std::size_t>(kv_head) * (bytes.keys + bytes.values);
+    kv.values_at = kv.keys_at + bytes.keys;
     return kv;
 }
 

@@ -31,7 +31,7 @@ class KvPool {
         return region_.data() + block_bytes_ * static_cast<std::size_t>(block_id);
     }
 
-    // Bytes of a layer in a block, which stand side by side: keys of all heads, then values.
+    // Bytes of a layer in a block, which stand side by side: head by head, keys and then values.
     std::size_t layer_bytes(const AttentionShape& shape) const;
     KvView view(const AttentionShape& shape, int layer, int kv_head, const std::int32_t* block_ids) const;
 
