@@ -1,5 +1,6 @@
 // Stand-alone check without Python: kernels against slow twins, then whole steps of a tiny random model, on every
 // instruction set of this processor. Meant for sanitizers and for other architectures under an emulator.
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -286,7 +287,7 @@ void check_chains() {
         for (int turn = 0; turn < 1000; ++turn) {
             const int num_chains = 1 + below(7);
             chains.reset(num_chains, kStages);
-            std::vector<int> first_needed, num_done(static_cast<std::size_t>(num_chains), 0);
+            std::vector<int> first_needed;
             for (int chain = 0; chain < num_chains; ++chain) {
                 const bool joins = chain > 0 && below(2) == 0;
                 first_needed.push_back(joins ? first_needed.back() : chain);
@@ -302,18 +303,22 @@ void check_chains() {
                 }
                 return true;
             };
+            // What each stage leaves: times that it was worked on.
+            std::vector<std::array<int, kStages>> left(static_cast<std::size_t>(num_chains));
             team.run([&](int) {
                 team.for_each_stage(chains, is_ready, [&](int chain, int stage) {
-                    const auto own = static_cast<std::size_t>(chain);
-                    for (auto other = static_cast<std::size_t>(first_needed[own]); other < own; ++other) {
-                        if (num_done[other] < stage) fail("a stage of a chain comes before what it needs");
+                    if (stage >= kStages) fail("a chain goes on beyond its end");
+                    const auto own = static_cast<std::size_t>(chain), now = static_cast<std::size_t>(stage);
+                    for (auto needed = static_cast<std::size_t>(first_needed[own]); needed <= own; ++needed) {
+                        if (now > 0 && left[needed][now - 1] != 1) fail("a stage comes before what it needs");
                     }
-                    if (stage >= kStages || num_done[own] != stage) fail("a stage of a chain isn't in its turn");
-                    ++num_done[own];
+                    ++left[own][now];
                 });
             });
-            for (const int done : num_done) {
-                if (done != kStages) fail("a chain didn't come to its end");
+            for (const std::array<int, kStages>& stages : left) {
+                for (const int times : stages) {
+                    if (times != 1) fail("a stage of a chain is left out, or done twice");
+                }
             }
         }
     }
