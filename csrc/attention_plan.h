@@ -40,8 +40,8 @@ struct AttentionItem {
 
 struct AttentionPlan {
     std::vector<AttentionItem> items;
-    // Few items: threads share out single pieces, given as item and piece, and fold afterwards. All heads of
-    // a piece stand together, as they do in memory.
+    // Few items: threads share out single pieces, given as item and piece, and fold afterwards. All heads of a piece
+    // stand together, as they do in memory.
     bool shared = false;
     struct Piece {
         int item;

@@ -117,7 +117,7 @@ constexpr int kHighestTile = L.integer_scales() ? kMostPairRows : kMaxTileRows;
 template <const Layout& L, int Part>
 constexpr int tile_height(int rows) {
     constexpr int kMost = kHighestTile<L>;
-    constexpr int kMiddle = Part != 0 && !L.integer_scales() ? kMost * 2 / 3 : kMost / 2;
+    constexpr int kMiddle = Part != 0 ? kMost * 2 / 3 : kMost / 2;
     constexpr int kHeights[] = {kMost, kMiddle, Part != 0 ? kMost / 3 : 1};
     for (const int height : kHeights) {
         if (height > 0 && rows >= height) return height;
